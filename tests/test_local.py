@@ -488,7 +488,7 @@ def test_a_factor_of_each_cell_gives_the_answers_of_its_decomposition(rng, inter
         lambda each: each.mean(new),
         lambda each: each.std(new, noise=True),
         lambda each: each.leave_one_out(sample),
-        lambda each: each.left_out_std(sample),
+        lambda each: each.left_out_stds(sample)[1],
         lambda each: LocalPosterior.from_arrays(features, each.arrays(), ("a", "b")).std(new),
     ):
         np.testing.assert_allclose(which(told[1]), which(told[0]), rtol=1e-7, atol=1e-9)
@@ -612,7 +612,7 @@ def test_trees_are_weighed_and_calibrated_on_left_out_rows(rng):
     assert plain.power == 1.0 and plain.inflation == 1.0
     sample = moments.sample.rows
     errors = posterior.leave_one_out(sample)
-    mean, spread = posterior.left_out(sample)[0], posterior.left_out_std(sample, noise=True)
+    mean, spread = posterior.left_out(sample)[0], posterior.left_out_stds(sample)[2]
     assert np.mean(abs(errors) <= 1.96 * spread) == pytest.approx(0.95, abs=0.01)
     assert abs(errors - (sample[:, 3:4] - mean)).max() == 0
     new = rng.normal(size=(400, 3))

@@ -42,6 +42,7 @@ from rff_stream.families.protocol import (
     ClassFamily,
     DrawnMap,
     Family,
+    LeftOut,
     MapParameters,
     StoredAnswer,
     SumRequest,
@@ -164,8 +165,8 @@ class CellProcess(CellAnswer):
     def leave_one_out(self, sample: Float64) -> Float64:
         return self.posterior.leave_one_out(sample)
 
-    def left_out_std(self, sample: Float64, noise: bool) -> Float64:
-        return self.posterior.left_out_std(sample, noise=noise)
+    def left_out(self, sample: Float64) -> LeftOut:
+        return LeftOut.of_std(*self.posterior.left_out_stds(sample))
 
     def attributes(self, flat: bool) -> dict[str, Any]:
         """Those of the mean, and the variances with their evidence."""

@@ -216,9 +216,11 @@ class LocalPosterior:
         t = len(self.inflation)
         return np.asarray(rows[:, -t - 1 : -1] - self.left_out(rows)[0])
 
-    def left_out_std(self, rows: Float64, *, noise: bool = False) -> Float64:
-        """The standard deviation (m, T) there, of f or of y with noise."""
-        return self._std(self.left_out_trees(rows), noise)
+    def left_out_stds(self, rows: Float64) -> tuple[Float64, Float64, Float64]:
+        """The same residuals, and standard deviations (m, T) there of f, and of y with noise."""
+        t, trees = len(self.inflation), self.left_out_trees(rows)
+        residual = rows[:, -t - 1 : -1] - self._combine(trees)[0]
+        return residual, self._std(trees, False), self._std(trees, True)
 
     def left_out_trees(self, rows: Float64) -> list[TreeMoments]:
         """What every tree says there, before trees are combined."""

@@ -37,6 +37,7 @@ from rff_stream.families.protocol import (
     ONE_KERNEL,
     DrawnMap,
     Family,
+    LeftOut,
     MapParameters,
     Process,
     StoredAnswer,
@@ -138,15 +139,21 @@ class ChoiceAnswer:
         errors = [weights[i] * p.leave_one_out(sample) for i, p in self.processes.items()]
         return np.asarray(np.sum(errors, axis=0))
 
-    def left_out_std(self, sample: Float64, noise: bool) -> Float64:
-        weights, each = self._weights()[:, None], self.processes.values()
-        own = np.array([process.left_out_std(sample, False) for process in each])
-        variance = (weights * own).sum(axis=0) ** 2
-        if noise:
-            both = np.array([process.left_out_std(sample, True) for process in each])
-            own_noise = (weights * np.maximum(both**2 - own**2, 0)).sum(axis=0)
-            variance = variance + self.noise_factor * own_noise
-        return np.asarray(np.sqrt(variance))
+    def left_out(self, sample: Float64) -> LeftOut:
+        return self._mean_of([each.left_out(sample) for each in self.processes.values()])
+
+    def _mean_of(self, each: Sequence[LeftOut]) -> LeftOut:
+        """Of what the candidates with weight say: errors of f are taken to be alike."""
+        weights = self._weights()[:, None]
+        residual, std, noise = (
+            (weights * np.array(values)).sum(axis=0)
+            for values in (
+                [own.residual for own in each],
+                [np.sqrt(own.variance) for own in each],
+                [own.noise for own in each],
+            )
+        )
+        return LeftOut(residual, std**2, self.noise_factor * noise)
 
     def state(self, tests: Sequence[Any], n_rows: int, fraction: float) -> StreamState:
         raise ValueError(REFUSES["until"])
@@ -286,6 +293,7 @@ class ChoiceFamily(Family):
         sample = total.sample.rows
         several = len(maps) > 1
         processes: dict[int, Process] = {}
+        left_out: dict[int, LeftOut] = {}
         residuals: list[Float64 | None] = []
         said: dict[int, list[Any]] = {}
         for i, (each, sums) in enumerate(zip(maps, total.members, strict=True)):
@@ -301,8 +309,10 @@ class ChoiceFamily(Family):
                     refine=0,
                     variances=True,
                 )
-                none = np.empty((0, total.row.n_targets))
-                residuals.append(found.leave_one_out(sample) if several else none)
+                if several:
+                    left_out[i] = found.left_out(sample)
+            own = left_out.get(i)
+            residuals.append(np.empty((0, total.row.n_targets)) if own is None else own.residual)
             processes[i], said[i] = found, heard
         names = tuple(family_of(each).name or "" for each in maps)
         choice = choose_models(names, residuals, sample[:, -1] if several else np.empty(0))
@@ -314,10 +324,8 @@ class ChoiceFamily(Family):
             logger.info("features: %s", choice)
         if len(answer.processes) == 1 or not len(sample):
             return answer
-        variance = answer.left_out_std(sample, False) ** 2
-        own_noise = answer.left_out_std(sample, True) ** 2 - variance
-        errors = answer.leave_one_out(sample)
-        return replace(answer, noise_factor=noise_factor(errors, variance, own_noise))
+        both = answer._mean_of([left_out[i] for i in answer.processes])
+        return replace(answer, noise_factor=noise_factor(both.residual, both.variance, both.noise))
 
     def restore(self, stored: StoredAnswer, *, variances: bool) -> ChoiceAnswer:
         arrays, plain = stored.arrays, stored.plain["choice"]

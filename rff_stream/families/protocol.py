@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
+
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import StreamState
 from rff_stream.execution import Reading
@@ -151,9 +153,23 @@ class Process(RidgeAnswer, Protocol):
     def leave_one_out(self, sample: Float64) -> Float64:
         """Residuals y − f (m, T) of sampled rows [x, y, w], each under the fit without it."""
 
-    def left_out_std(self, sample: Float64, noise: bool) -> Float64:
-        """Standard deviation (m, T) of f, or of y, there; of the fit where a row is one of many."""
+    def left_out(self, sample: Float64) -> LeftOut:
+        """The same, with variances; those of the fit where a row is one of many."""
         ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeftOut:
+    """What a process says at rows that it has not seen, (m, T) each."""
+
+    residual: Float64  # y − f
+    variance: Float64  # of f
+    noise: Float64  # of y − f
+
+    @classmethod
+    def of_std(cls, residual: Float64, of_f: Float64, of_y: Float64) -> LeftOut:
+        """From standard deviations of f and of y."""
+        return cls(residual, of_f**2, np.maximum(of_y**2 - of_f**2, 0))
 
 
 class LogOdds(Protocol):

@@ -27,6 +27,7 @@ from rff_stream.families.parameters import (
 from rff_stream.families.protocol import (
     DrawnMap,
     Family,
+    LeftOut,
     MapParameters,
     StoredAnswer,
     SumRequest,
@@ -214,8 +215,10 @@ class GridProcess(GridAnswer):
         residual = y - self.posterior.mean(x)
         return np.asarray(residual / (1 - leverage))
 
-    def left_out_std(self, sample: Float64, noise: bool) -> Float64:
-        return self.std(noise)(sample[:, : self.posterior.features.n_inputs])
+    def left_out(self, sample: Float64) -> LeftOut:
+        x = sample[:, : self.posterior.features.n_inputs]
+        stds = (self.std(noise)(x) for noise in (False, True))
+        return LeftOut.of_std(self.leave_one_out(sample), *stds)
 
     def attributes(self, flat: bool) -> dict[str, Any]:
         """Those of the mean, and the variances with their evidence."""

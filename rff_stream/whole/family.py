@@ -32,6 +32,7 @@ from rff_stream.families.protocol import (
     ClassFamily,
     DrawnMap,
     Family,
+    LeftOut,
     MapParameters,
     StoredAnswer,
     SumRequest,
@@ -122,8 +123,10 @@ class ProcessAnswer:
         Z = self.linear.features(x).astype(np.float64)
         return self.posterior.leave_one_out(Z, y, w)
 
-    def left_out_std(self, sample: Float64, noise: bool) -> Float64:
-        return self.std(noise)(sample[:, : self.linear.features.n_inputs])
+    def left_out(self, sample: Float64) -> LeftOut:
+        x = sample[:, : self.linear.features.n_inputs]
+        stds = (self.std(noise)(x) for noise in (False, True))
+        return LeftOut.of_std(self.leave_one_out(sample), *stds)
 
     def state(self, tests: Sequence[Moments], n_rows: int, fraction: float) -> StreamState:
         return self.linear.state(tests, n_rows, fraction)
