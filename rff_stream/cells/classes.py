@@ -26,6 +26,7 @@ from rff_stream.cells.posterior import LocalPosterior
 from rff_stream.cells.spectrum import local_spectrum
 from rff_stream.cells.statistic import CellStatistic
 from rff_stream.execution.threads import single_threaded_blas
+from rff_stream.families.longitude import around_the_globe
 from rff_stream.families.metric import behind, in_metric, matrix_of
 from rff_stream.families.parameters import finds_scales, known_kernel, named_kernels
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, SumRequest, Totals
@@ -119,7 +120,8 @@ class CellClasses:
         if not isinstance(features, LocalFeatures):
             assert isinstance(cost, CellCost)  # that of this family
             pilot = pilot.with_bounded_inputs()
-            encoding = behind(encoding_of(features), matrix_of(asked.metric), pilot.x)
+            encoding = encoding_of(features) or around_the_globe(asked, pilot.x)
+            encoding = behind(encoding, matrix_of(asked.metric), pilot.x)
             kernel = known_kernel(asked.kernel, asked.length_scale)
             if kernel is None:
                 with single_threaded_blas():

@@ -34,6 +34,7 @@ from rff_stream.cells.statistic import CellStatistic
 from rff_stream.errors import warn
 from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
+from rff_stream.families.longitude import around_the_globe
 from rff_stream.families.maps import chosen_map
 from rff_stream.families.metric import behind, in_metric, matrix_of
 from rff_stream.families.parameters import known_kernel, named_kernels, number_or_array
@@ -230,6 +231,7 @@ class CellFamily(Family):
         maps: list[Any] = [features]
         if not isinstance(features, LocalFeatures):
             encoding = chosen_map(encoding_of(features), columns.inputs)
+            encoding = encoding or around_the_globe(asked, pilot.x)
             encoding = behind(encoding, matrix_of(asked.metric), pilot.x)
             known = known_kernel(asked.kernel, asked.length_scale)
             if known is not None:

@@ -26,7 +26,7 @@ from rff_stream.features.base import (
     map_from_spec,
     nested_arrays,
 )
-from rff_stream.features.composed import by_columns, encode_rows
+from rff_stream.features.composed import by_columns, encode_rows, periods_of
 from rff_stream.features.dense_triangle import inverse_factor
 from rff_stream.features.packed_triangle import (
     add_outer,
@@ -290,6 +290,11 @@ class LocalFeatures(NamedMap):
             f"features={choice!r} but cells are for KernelRidge and GaussianProcessRegressor. "
             "Choose a map of the whole space here."
         )
+
+    @property
+    def periods(self) -> Mapping[int, float]:
+        """Those of the encoding."""
+        return periods_of(self.encoding)
 
     @property
     def n_inputs(self) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.features.base import MAPS, MapRequest, NamedMap, Nesting, UndrawnMap
-from rff_stream.features.composed import parts_of, specs_of
+from rff_stream.features.composed import parts_of, periods_of, specs_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,13 @@ class CandidateFeatures(NamedMap):
     def drawn_for(cls, choice: str, request: MapRequest) -> Self:
         """Refused: its maps are drawn by their families."""
         raise ValueError(f"features={choice!r} but candidates are for regressors: choose a map.")
+
+    @property
+    def periods(self) -> Mapping[int, float]:
+        """Those that all maps agree on."""
+        first, *others = (periods_of(each) for each in self.maps)
+        alike = (place for place in first if all(first[place] == own.get(place) for own in others))
+        return {place: first[place] for place in alike}
 
     @property
     def n_inputs(self) -> int:

@@ -20,6 +20,7 @@ from scipy import linalg, optimize
 
 from rff_stream._array import Array, Float64
 from rff_stream.execution.threads import single_threaded_blas
+from rff_stream.families.longitude import around_the_globe
 from rff_stream.families.maps import PILOT_COMPONENTS, find_kernel, make_features
 from rff_stream.families.metric import with_metric
 from rff_stream.families.protocol import MapParameters
@@ -90,6 +91,7 @@ def draw_whole(
     others = [place for place in range(pilot.x.shape[1]) if place not in coded]
     names = tuple(inputs[place] for place in others)
     plain = replace(pilot, x=pilot.x[:, others], inputs=names) if coded else pilot
+    before, plain = _around(asked, plain, others)
     asked, plain, metric = with_metric(asked, plain)
     maps: list[Any] = []
     length_scale: Float64 | float = 1.0
@@ -107,7 +109,8 @@ def draw_whole(
                 dtype=asked.dtype,
             )  # fmt: skip
             features = with_trend(make(n_components=asked.n_components), plain)
-            features = features if metric is None else Then(metric, features)
+            for first in (metric, before):
+                features = features if first is None else Then(first, features)
             if not coded:
                 return features, length_scale
             small = make(n_components=min(asked.n_components, COMPONENTS))
@@ -125,6 +128,19 @@ def draw_whole(
         maps.append(LevelIntercepts.of_rows(codes, variance, asked.dtype))
         columns.append((place,))
     return ByColumns(tuple(maps), tuple(columns), pilot.x.shape[1]), length_scale
+
+
+def _around(
+    asked: MapParameters, pilot: Pilot, places: Sequence[int]
+) -> tuple[FeatureMap | None, Pilot]:
+    """What comes before a map by name where longitudes reach around, and the pilot behind it."""
+    own = tuple(places.index(place) for place in asked.longitudes if place in places)
+    named = isinstance(asked.features, str)
+    found = around_the_globe(replace(asked, longitudes=own), pilot.x) if named else None
+    if found is None:
+        return None, pilot
+    names = tuple(f"column {k} of {' and '.join(pilot.inputs)}" for k in range(found.n_components))
+    return found, replace(pilot, x=found(pilot.x), inputs=names, one_unit=False)
 
 
 def intercept_variance(Z: Float64, codes: Array, y: Float64, w: Float64) -> float:

@@ -68,6 +68,8 @@ class MapParameters:
     """Matrix (d, k) in front of the map, "full", "auto", or None for a length-scale an input."""
     search_seconds: float | None = None
     """CPU seconds that the search for a map may take; None for no limit."""
+    longitudes: tuple[int, ...] = ()
+    """Places of the inputs that are longitudes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,6 +20,11 @@ from rff_stream.features.base import (
 )
 
 
+def periods_of(features: Any) -> Mapping[int, float]:
+    """The period of each input, by its place, that a map takes as periodic."""
+    return getattr(features, "periods", {})  # maps of users do not say
+
+
 class _ComposedMap(RowwiseMap):
     """What maps of maps share: nested specs, and the priors of their parts."""
 
@@ -148,6 +153,11 @@ class Then(_ComposedMap):
         return self.first, self.second
 
     @property
+    def periods(self) -> Mapping[int, float]:
+        """Those of the first."""
+        return periods_of(self.first)
+
+    @property
     def dtype(self) -> Any:
         """That of the second."""
         return self.second.dtype
@@ -210,6 +220,12 @@ class ByColumns(_ComposedMap):
                     f"{part!r} takes {part.n_inputs} inputs but got columns {columns} of "
                     f"{self.n_inputs}. Give each map as many columns as it takes."
                 )
+
+    @property
+    def periods(self) -> Mapping[int, float]:
+        """Of the columns that a periodic map takes."""
+        pairs = zip(self.maps, self.columns, strict=True)
+        return {own[k]: period for part, own in pairs for k, period in periods_of(part).items()}
 
     def _plain(self) -> dict[str, Any]:
         columns = [list(c) for c in self.columns]

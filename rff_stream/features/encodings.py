@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -130,6 +131,11 @@ class Periodic(_Waves):
     @property
     def n_components(self) -> int:
         return 2 * self.harmonics
+
+    @property
+    def periods(self) -> Mapping[int, float]:
+        """The period of the one input."""
+        return {0: self.period}
 
     def _turns(self, x: Float64) -> Float64:
         return np.remainder((x - self.origin) / self.period, 1.0) * np.arange(1, self.harmonics + 1)

@@ -18,6 +18,7 @@ from rff_stream.answers.gap_remedy import warn_of_swings
 from rff_stream.errors import ModelError, warn
 from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
+from rff_stream.families.longitude import TURN, longitudes_in, reaches_around
 from rff_stream.families.parameters import (
     check_inputs,
     known_kernel,
@@ -535,7 +536,9 @@ def _grid_over(request: Grid, pilot: Pilot, columns: Columns) -> GridFeatures:
     for name, (least, greatest) in (request.box or {}).items():
         axis = _axis(name, columns)
         low[axis], high[axis] = least, greatest
-    periods = {_axis(name, columns): value for name, value in (request.periods or {}).items()}
+    places = longitudes_in(columns)
+    periods = {place: TURN for place in places if reaches_around(pilot.x[:, place])}
+    periods |= {_axis(name, columns): value for name, value in (request.periods or {}).items()}
     modes = request.modes_of(len(low))
     return GridFeatures.over(low, high, modes=modes, periods=periods, padding=request.padding)
 

@@ -277,6 +277,12 @@ class GridFeatures(NamedMap):
         )
 
     @property
+    def periods(self) -> Mapping[int, float]:
+        """Of axes that are periodic by nature."""
+        axes = np.flatnonzero(np.isinf(self.reach)).tolist()
+        return {axis: float(self.period[axis]) for axis in axes}
+
+    @property
     def n_inputs(self) -> int:
         """d."""
         return len(self.modes)

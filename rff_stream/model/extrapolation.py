@@ -11,6 +11,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import warn
+from rff_stream.features.composed import periods_of
 from rff_stream.model.fitted import Fitted
 from rff_stream.predictors import RowFunction
 
@@ -30,6 +31,7 @@ class SeenInputs:
     inputs: tuple[str, ...]
     n_rows: int
     text: Array  # (d,) int: 1, 2, … for inputs that are all levels of a column, 0 for others
+    periodic: Array  # (d,) bool: no value of such an input is outside
 
     @classmethod
     def of(cls, fitted: Fitted) -> Self | None:
@@ -37,7 +39,10 @@ class SeenInputs:
         reach = fitted.input_range
         if reach is None:
             return None
-        return cls(reach, fitted.columns.inputs, fitted.n_rows, fitted.text_columns)
+        periodic = np.zeros(fitted.n_inputs, bool)
+        periodic[list(periods_of(fitted.features))] = True
+        text = fitted.text_columns
+        return cls(reach, fitted.columns.inputs, fitted.n_rows, text, periodic)
 
     def text_of(self, column: int) -> str:
         """The name of a column of text."""
@@ -72,7 +77,7 @@ def count_outside(x: Array, seen: SeenInputs) -> Outside:
     An input of 0 and 1 that is a level is not beyond its range: the level is new.
     """
     low, high = seen.reach
-    width = np.where(seen.text > 0, np.inf, MARGIN * (high - low))
+    width = np.where((seen.text > 0) | seen.periodic, np.inf, MARGIN * (high - low))
     columns = range(1, int(seen.text.max(initial=0)) + 1)
     unknown = np.array([(x[:, seen.text == k].sum(axis=1) == 0).sum() for k in columns], float)
     if not len(x):

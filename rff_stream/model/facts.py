@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rff_stream.features.composed import periods_of
 from rff_stream.features.normal_scores import normal_scores_of
 from rff_stream.kernels import as_kernel
 from rff_stream.length_scales.map_search import SearchRecord
@@ -87,8 +88,16 @@ def _rows(model: Any) -> Fact:
 def _inputs(model: Any) -> Fact:
     columns = model.columns_
     d = len(columns.inputs)
-    words = f"d = {d}: {some(names_with_units(columns.inputs, columns.units[:d]))}"
-    return Fact("inputs", words, {"inputs": columns.inputs, "units": columns.units})
+    periods = periods_of(model.features_)
+    named = [
+        f"{name} (periodic: {periods[place]:g})" if place in periods else name
+        for place, name in enumerate(columns.inputs)
+    ]
+    words = f"d = {d}: {some(names_with_units(named, columns.units[:d]))}"
+    plain = {"inputs": columns.inputs, "units": columns.units}
+    if periods:
+        plain["periods"] = {columns.inputs[place]: own for place, own in periods.items()}
+    return Fact("inputs", words, plain)
 
 
 def _targets(model: Any) -> Fact:

@@ -154,5 +154,13 @@ def importance(model: Any) -> dict[str, float]:
 
     That of input j is E(∂f/∂x_j)² Var x_j over the sum of all inputs: 0 for an input that f does
     not depend on, and for a constant f. See :func:`rff_stream.inspect.gradient_outer_product`.
+
+    Raises
+    ------
+    AttributeError
+        Where there are no sampled rows, or no slopes: such a model has no such attribute.
     """
-    return of_sample(model).importance()
+    try:
+        return of_sample(model).importance()
+    except (ModelError, ValueError) as error:
+        raise AttributeError(str(error)) from error

@@ -12,6 +12,7 @@ from rff_stream.execution import Reading
 from rff_stream.execution.leaves import Tally
 from rff_stream.families import DrawnMap, MapParameters, SumRequest, family_of
 from rff_stream.families.level_intercepts import coded_inputs
+from rff_stream.families.longitude import longitudes_in
 from rff_stream.families.maps import chosen_map, scale_of_map
 from rff_stream.families.parameters import (
     check_n_components,
@@ -149,6 +150,7 @@ class Recipe(ABC):
             progress=asked.progress,
             averages=getattr(asked, "sample_rows", 0) >= FEWEST_AVERAGED,
             metric=getattr(asked, "metric", None),
+            longitudes=longitudes_in(columns),
         )
         choose = self.chooses and not coded_inputs(columns.inputs)
         return decided(given, choose=choose)
