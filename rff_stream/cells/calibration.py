@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 from scipy.special import gammaln
+from scipy.stats import t as student_t
 
 from rff_stream._array import Float64
 from rff_stream.answers.calibration import COVERAGE, NORMAL, conformal_quantile
@@ -52,7 +53,7 @@ def local_posterior(
     most is right. The variance of y is c²σₙ² + g²v, g = c + max(b − c, 0)·far, b the gap factor,
     and c such that ±1.96 of its root cover 95 % of the left-out rows. c < 1 where trees err
     independently, as beside rows that are landmarks of some; in a gap they err alike. With fewer
-    than 100 rows weights are 1/v and nothing is calibrated.
+    than 100 rows weights are 1/v, and c is that of a noise that few rows tell.
     """
     plain = LocalPosterior(
         solved=evidence.solved,
@@ -64,8 +65,11 @@ def local_posterior(
         far=np.zeros(evidence.alpha.shape[1]),
         cell_scale=tuple(np.ones(tree.scatter.shape) for tree in evidence.solved.trees),
     )
-    if sample is None or len(sample) < FEWEST_CALIBRATING:
+    if sample is None:
         return plain
+    if len(sample) < FEWEST_CALIBRATING:
+        freedom = max(evidence.solved.n - evidence.solved.fit_intercept, 1)
+        return replace(plain, inflation=plain.inflation * unknown_noise_factor(freedom))
     plain = replace(plain, cell_scale=_cell_scales(evidence))
     t, tiny = len(plain.inflation), np.finfo(float).tiny
     y, w = sample[:, -t - 1 : -1], sample[:, -1:]
@@ -87,6 +91,15 @@ def local_posterior(
         far=far,
         gap_factor=np.broadcast_to(gap_factor, near.shape),
     )
+
+
+def unknown_noise_factor(freedom: int) -> float:
+    """By how much a deviation grows so that ±1.96 of it cover 95 % although the noise is estimated.
+
+    With p(σ²) ∝ 1/σ² a new observation has Student's distribution of n − 1 degrees of freedom
+    (Santner, Williams & Notz 2018, theorem 4.1.2).
+    """
+    return float(student_t.ppf((1 + COVERAGE) / 2, freedom) / NORMAL)
 
 
 def _needed_factor(
