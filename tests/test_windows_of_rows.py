@@ -384,3 +384,15 @@ def test_what_a_search_may_take_is_a_parameter(rng):
     for wrong, kind in ((-1, ValueError), (np.inf, ValueError), ("long", TypeError)):
         with pytest.raises(kind, match="search_seconds"):
             rs.KernelClassifier(search_seconds=wrong).fit(x, y > 0)
+
+
+def test_equal_rows_are_one_of_their_weights_in_a_search(rng):
+    """Copies said that there is no noise: rows twice and weights of 2 found other length-scales."""
+    x = rng.uniform(-2, 2, (300, 2))
+    y = np.sin(3 * x[:, 0]) + 0.3 * rng.normal(size=300)
+    choices = {"random_state": 0, "progress": False, "sample_rows": 0}
+    twice = rs.KernelRidge(**choices).fit(np.repeat(x, 2, axis=0), np.repeat(y, 2))
+    heavy = rs.KernelRidge(**choices).fit(x, y, sample_weight=np.full(300, 2.0))
+    np.testing.assert_allclose(twice.length_scale_, heavy.length_scale_, rtol=1e-6)
+    assert twice.choice_.taken == heavy.choice_.taken
+    np.testing.assert_allclose(twice.choice_.errors, heavy.choice_.errors, rtol=1e-6)

@@ -232,6 +232,7 @@ def _search_class_windows(
     search = map_search(
         rows, windows, True, asked, shape, rng, scores=encoding is None, sizes=chosen
     )
+    y = search.rows.y
     spread = np.where(y.std(axis=0) > 0, y.std(axis=0), 1.0)
     origin = y.mean(axis=0)
     search.errors_of = functools.partial(probability_errors, spread=spread, origin=origin)

@@ -18,7 +18,7 @@ from rff_stream.features.composed import encode_rows
 from rff_stream.features.normal_scores import NormalScores, heavy_inputs
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.length_scales.budget import SearchBudget
-from rff_stream.length_scales.left_out import CellShape
+from rff_stream.length_scales.left_out import CellShape, merge_equal
 from rff_stream.length_scales.map_search import MapSearch
 from rff_stream.length_scales.window_evidence import RANGE, RowWindow
 from rff_stream.length_scales.windows import compact_windows
@@ -124,9 +124,9 @@ def map_search(
 ) -> MapSearch:
     """The search that the parameters ask for, before it has run.
 
-    Normal scores of heavy-tailed inputs, cells of other sizes, and the mean of two maps compete
-    where it is said. Where scores do not compete, values that no length-scale in reach can tell
-    apart are bounded.
+    Equal rows are one. Normal scores of heavy-tailed inputs, cells of other sizes, and the mean of
+    two maps compete where it is said. Where scores do not compete, values that no length-scale in
+    reach can tell apart are bounded.
     """
     free = finds_scales(asked)
     heavy = heavy_inputs(rows.x) if scores and free else np.empty(0, np.int64)
@@ -135,6 +135,7 @@ def map_search(
         rows, *blocks = (
             RowWindow(np.clip(each.x, low, high), each.y, each.w) for each in (rows, *blocks)
         )
+    rows, *blocks = (merge_equal(each) for each in (rows, *blocks))
     learns = isinstance(asked.metric, str) and (free or asked.metric == "full")
     return MapSearch(
         rows,

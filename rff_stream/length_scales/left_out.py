@@ -62,6 +62,20 @@ def merge_copies(rows: RowWindow) -> RowWindow:
     return RowWindow(x[order], y[order], (w / counts)[order])
 
 
+def merge_equal(rows: RowWindow) -> RowWindow:
+    """One row in place of all that are equal, targets included: the sum of their weights.
+
+    Copies say that there is no noise, which is not so: no row was observed twice.
+    """
+    both = np.column_stack([rows.x, rows.y])
+    _, first, inverse = np.unique(both, axis=0, return_index=True, return_inverse=True)
+    if len(first) == len(both):
+        return rows
+    order = np.argsort(first)
+    w = np.asarray(np.bincount(inverse.ravel(), rows.w)[order], np.float64)
+    return RowWindow(rows.x[first[order]], rows.y[first[order]], w)
+
+
 def left_out_errors(
     fit: MetricFit, regions: Sequence[RowWindow], shape: CellShape, *, seed: int
 ) -> Float64:
