@@ -70,7 +70,7 @@ pictures: $(VENV)/.docs-stamp
 docs: $(VENV)/.docs-stamp
 	rm -rf docs/generated docs/_build
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
-	$(PYTEST) -q -n auto -m docs tests/test_docs_site.py tests/test_docs_code.py
+	$(PYTEST) -q -n auto -m docs tests/test_docs_site.py tests/test_docs_browser.py tests/test_docs_code.py
 
 # Real schedulers and workers that are killed, starved and cut off, and the other tests that
 # tests/faults.md names; the table at the end says what became of each fault.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
 import shutil
 import unicodedata
@@ -79,12 +81,58 @@ html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = "rff_stream"
 html_static_path = ["_static"]
+templates_path = ["_templates"]  # titles of the reference are names without their modules
 
 
 def skip_metadata_requests(_app: Any, _kind: str, name: str, *_: Any) -> bool | None:
     """Leave out what scikit-learn adds to every estimator: its text is not about this package."""
     made_by_sklearn = re.fullmatch(r"set_\w+_request|get_metadata_routing", name)
     return True if made_by_sklearn else None
+
+
+AS_IN = re.compile(r"    As in :class:`~?(?:rff_stream\.)?(\w+)`(.*)")
+"""The body of parameters that another class describes."""
+
+
+def spell_out(_app: Any, what: str, _name: str, _object: Any, _: Any, lines: list[str]) -> None:
+    """Write parameters and attributes that are "as in" another class in full.
+
+    Docstrings say them once; a reader of a page should not have to look at another.
+    """
+    found: list[str] = []
+    for line in lines:
+        shared = AS_IN.fullmatch(line) if what == "class" else None
+        if shared is None or not found:
+            found.append(line)
+            continue
+        known, rest = entries_of(shared[1]), shared[2].strip(" .,;")
+        head, colon, kind = found.pop().partition(" : ")
+        for name in head.split(", "):
+            own = known.get(name)
+            if own is None:
+                found += [head + colon + kind, line]
+                break
+            found += [f"{name}{colon}{kind}" if colon else own[0], *own[1:]]
+            found += [f"    {rest[0].upper()}{rest[1:]}."] if rest else []
+    lines[:] = found
+
+
+@functools.cache
+def entries_of(name: str) -> dict[str, list[str]]:
+    """Header and body of each parameter and attribute of a class, by its name."""
+    entries: dict[str, list[str]] = {}
+    several: list[list[str]] = []
+    for line in (inspect.getdoc(getattr(rff_stream, name)) or "").splitlines():
+        if re.match(r"\w+(, \w+)*( : .*)?$", line):
+            names, colon, kind = line.partition(" : ")
+            several = [[each + colon + kind] for each in names.split(", ")]
+            entries |= dict(zip(names.split(", "), several, strict=True))
+        elif line.startswith("    ") or not line:
+            for each in several:
+                each.append(line)
+        else:
+            several = []
+    return entries
 
 
 def styled(found: re.Match[str]) -> str:
@@ -116,3 +164,4 @@ def setup(app: Any) -> None:
     """Connect what this file adds to Sphinx."""
     app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
     app.connect("autodoc-skip-member", skip_metadata_requests)
+    app.connect("autodoc-process-docstring", spell_out, priority=400)  # before numpydoc's own

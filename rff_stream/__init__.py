@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "answers.maximum_mean_discrepancy": "mmd",
+    "answers.maximum_mean_discrepancy": "drift mmd",
     "cells.map": "Cells LocalFeatures",
     "choice.map": "Candidates",
     "errors": "NumericalWarning",
@@ -32,8 +32,8 @@ _ROOMS = {
 _HOMES = {name: room for room, names in _ROOMS.items() for name in names.split()}
 
 if TYPE_CHECKING:
-    from rff_stream import inspect, plot
-    from rff_stream.answers.maximum_mean_discrepancy import mmd
+    from rff_stream import from_moments, inspect, losses, plot
+    from rff_stream.answers.maximum_mean_discrepancy import drift, mmd
     from rff_stream.cells.map import Cells, LocalFeatures
     from rff_stream.choice.map import Candidates
     from rff_stream.errors import NumericalWarning
@@ -91,8 +91,11 @@ __all__ = [
     "RationalQuadratic",
     "__version__",
     "collect",
+    "drift",
+    "from_moments",
     "inspect",
     "load",
+    "losses",
     "mmd",
     "open_source",
     "plan",
@@ -102,7 +105,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Load a room on first use: importing the package stays cheap."""
-    if name in ("inspect", "plot"):
+    if name in ("from_moments", "inspect", "losses", "plot"):
         return importlib.import_module(f"rff_stream.{name}")
     if name in _HOMES:
         found = getattr(importlib.import_module(f"rff_stream.{_HOMES[name]}"), name)

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 
 from rff_stream._array import Float64
 from rff_stream.answers import sensitivity
-from rff_stream.answers.sensitivity import Relevance, SobolIndices
+from rff_stream.answers.dependence import canonical_correlations, hsic
+from rff_stream.answers.sensitivity import Relevance, SobolIndices, gradient, gradient_std
 from rff_stream.features.normal_scores import normal_scores_of
 from rff_stream.model import gradients
 from rff_stream.predictors import RowFunction
@@ -22,7 +23,11 @@ __all__ = [
     "Directions",
     "GradientProducts",
     "MetricStep",
+    "canonical_correlations",
+    "gradient",
     "gradient_outer_product",
+    "gradient_std",
+    "hsic",
     "metric_step",
     "partial_dependence",
     "relevance",

@@ -13,7 +13,11 @@ import pytest
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 HTML = DOCS / "_build" / "html"
-REFERENCE = re.findall(r"^   (rff_stream\.\S+)$", (DOCS / "api.rst").read_text("utf-8"), re.M)
+REFERENCE = [
+    name
+    for page in sorted((DOCS / "api").glob("*.rst"))
+    for name in re.findall(r"^   (rff_stream\.\S+)$", page.read_text("utf-8"), re.M)
+]
 
 pytestmark = pytest.mark.docs
 
@@ -28,6 +32,19 @@ def _built() -> None:
 def test_a_name_of_the_reference_has_its_signature(name: str) -> None:
     page = (HTML / "generated" / f"{name}.html").read_text("utf-8")
     assert re.search(rf'<dt class="sig [^>]*id="{re.escape(name)}"', page)
+
+
+def test_a_page_of_the_reference_says_all_parameters_and_nothing_from_inside() -> None:
+    assert not [name for name in REFERENCE if name.startswith("rff_stream.answers.")]
+    shared = re.compile(r"<p>As in <a [^>]*><code[^>]*>[^.]*</code></a>")
+    faults = []
+    for name in REFERENCE:
+        page = (HTML / "generated" / f"{name}.html").read_text("utf-8")
+        if 'class="py class"' in page and shared.search(page):
+            faults.append(name)
+        short = name.rpartition(".")[2]
+        assert re.search(rf"<h1>{short}<", page), name
+    assert not faults
 
 
 def test_the_reference_has_as_many_signatures_as_it_should() -> None:

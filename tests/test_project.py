@@ -57,7 +57,7 @@ ROOMS = [
     {"cells", "choice", "grid", "whole"},
     {"model"},
     {"estimators"},
-    {"inspect"},
+    {"from_moments", "inspect"},
     {"plot"},
     {"report"},
     {"demo"},

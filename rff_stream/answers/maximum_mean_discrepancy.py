@@ -150,6 +150,17 @@ def drift(
     -------
     dict of label to TwoSample
         Without drift, the smallest of m p-values is below 0.05/m with probability 0.05.
+
+    Examples
+    --------
+    >>> import numpy as np, rff_stream as rs
+    >>> X = np.random.default_rng(0).normal(size=(3000, 2))
+    >>> day = np.repeat([1, 2, 3], 1000)
+    >>> X[day == 3] += 0.3
+    >>> features = rs.FourierFeatures.sample(rs.Gaussian(1.0), 2, 128, rng=0)
+    >>> found = drift(rs.collect(features, X, by=day, order=1))
+    >>> [label for label, each in found.items() if each.p_value < 0.05 / 3]
+    [3]
     """
     if len(groups) < 2 and reference is None:
         raise ValueError(

@@ -1,0 +1,36 @@
+"""Answers that are functions of moments: :func:`rff_stream.collect` gives all they need."""
+
+from rff_stream.answers.density import density
+from rff_stream.answers.dual import dual
+from rff_stream.answers.evidence import evidence
+from rff_stream.answers.learning_curves import group_errors, row_curve
+from rff_stream.answers.penalty_selection import (
+    Selection,
+    aic,
+    bic,
+    cross_validate,
+    gcv,
+    ridge_path,
+)
+from rff_stream.answers.posterior import Posterior, spectrum_under_prior
+from rff_stream.answers.principal_components import components, pre_images
+from rff_stream.answers.ridge import ridge
+
+__all__ = [
+    "Posterior",
+    "Selection",
+    "aic",
+    "bic",
+    "components",
+    "cross_validate",
+    "density",
+    "dual",
+    "evidence",
+    "gcv",
+    "group_errors",
+    "pre_images",
+    "ridge",
+    "ridge_path",
+    "row_curve",
+    "spectrum_under_prior",
+]
