@@ -6,6 +6,7 @@ import base64
 import importlib
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -126,3 +127,20 @@ def test_every_idea_has_its_function_test_and_picture(cells: list[str]) -> None:
     for number, section in re.findall(r"(\d\d) §(\d)", pictures):
         (source,) = (ROOT / "notebooks").glob(f"{number}_*.py")
         assert f"# ## {section} ·" in source.read_text("utf-8"), pictures
+
+
+def test_a_package_index_can_follow_every_link_of_the_readme() -> None:
+    """What the build writes into the package, by the patterns of pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    before = re.findall(r"\]\(([^)]+)\)", text)
+    for each in project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]:
+        text = re.sub(each["pattern"], each["replacement"], text)
+    after = re.findall(r"\]\(([^)]+)\)", text)
+    home = project["project"]["urls"]["Homepage"]
+    files = home.replace("github.com", "raw.githubusercontent.com")
+    assert len(after) == len(before) > 5
+    for old, new in zip(before, after, strict=True):
+        assert new in {old, f"{home}/blob/main/{old}", f"{files}/main/{old}"}
+        assert new.startswith("https://")
+        assert old == new or (ROOT / old).exists()
