@@ -90,6 +90,7 @@ def local_posterior(
         near=near,
         far=far,
         gap_factor=np.broadcast_to(gap_factor, near.shape),
+        left_out_known=(sample, trees),
     )
 
 

@@ -70,6 +70,9 @@ class LocalPosterior:
     alike."""
     cell_scale: tuple[Float64, ...]  # of J arrays (k, T) float64: s_c² of the cells held
     gap_factor: Float64 | float = 1.0  # (T,), least factor of the deviation of f far from rows
+    left_out_known: tuple[Float64, list[TreeMoments]] | None = None
+    """The row sample that calibrated, and what trees say of it: that costs as much as a solve, and
+    a choice among models asks again. Not stored."""
 
     def mean(self, x: Array) -> Float64:
         """E f (n, T) of rows x (n, d)."""
@@ -224,6 +227,8 @@ class LocalPosterior:
 
     def left_out_trees(self, rows: Float64) -> list[TreeMoments]:
         """What every tree says there, before trees are combined."""
+        if self.left_out_known is not None and np.array_equal(rows, self.left_out_known[0]):
+            return self.left_out_known[1]
         t = len(self.inflation)
         x, y, w = rows[:, : -t - 1], rows[:, -t - 1 : -1], rows[:, -1:]
         trees = []
