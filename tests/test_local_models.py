@@ -538,3 +538,18 @@ def test_few_rows_tell_the_noise_roughly_and_intervals_are_those_of_student(rng)
     plain = replace(few.posterior_, inflation=np.ones(1)).std(x[10:], noise=True)[:, 0]
     np.testing.assert_allclose(std, t_quantile * plain, rtol=1e-4)
     assert 0.85 < np.mean(abs(few.predict(x[10:]) - y[10:]) < 1.96 * std) <= 1
+
+
+def test_later_rows_at_any_distance_are_counted_without_a_warning_of_numpy(rng):
+    """The square of 1e30 did not fit float32, the type of the columns: a RuntimeWarning."""
+    x = rng.normal(size=(400, 2))
+    model = rs.KernelRidge(features=rs.Cells(16, 2, 4), random_state=0, progress=False)
+    model.fit(x, x[:, 0])
+    later = np.vstack([rng.normal(size=(50, 2)), [[1e30, 0.0], [0.0, -1e38]]])
+    before = model.score(x, x[:, 0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        warnings.simplefilter("ignore", rs.NumericalWarning)
+        model.update(later, np.r_[later[:50, 0], 0.0, 0.0], batch="later")
+        assert np.isfinite(model.predict(later)).all()
+    assert model.n_rows_ == 452 and model.score(x, x[:, 0]) > before - 0.01

@@ -156,6 +156,11 @@ class ChosenCells(Cells):
     """Cells of which nothing was said: the data decide on their number and their columns."""
 
 
+FARTHEST = 1e15
+"""Length-scales that a row is away at most: the square fits float32 for up to 10⁸ inputs, and every
+kernel is as good as 0 there."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class LocalFeatures(NamedMap):
     """z_c(x) = L_c⁻¹ k(U_c, x) in the cell c of row x, L_c L_cᵀ = k(U_c, U_c) + εI.
@@ -366,6 +371,7 @@ class LocalFeatures(NamedMap):
         rows = np.ones((len(X), d + 2))
         np.subtract(X, self.pool[self.landmarks[tree, cells, 0]], out=rows[:, :d])
         rows[:, :d] /= self._scale
+        np.clip(rows[:, :d], -FARTHEST, FARTHEST, out=rows[:, :d])
         np.einsum("ij,ij->i", rows[:, :d], rows[:, :d], out=rows[:, d])
         return rows
 
