@@ -7,7 +7,7 @@ every block, and windows of neighbours that length-scales are learnt from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -173,6 +173,19 @@ class Pilot:
                 f"the quartiles give: {', '.join(pairs)}. The quartiles are used. Look at the "
                 "extreme values, transform the input, or give a number in its units."
             )
+
+    def warn_of_stretched_range(self, axes: Sequence[int]) -> None:
+        """Name the inputs, of some, whose range a few extreme values make, with both ranges."""
+        for j in axes:
+            if self.has_outliers[j]:
+                low, high = np.percentile(self.x[:, j], [1, 99])
+                warn(
+                    f"{self._name(j)} goes from {self.x[:, j].min():.6g} to "
+                    f"{self.x[:, j].max():.6g}, but 98% of its {len(self.x):,} pilot rows lie "
+                    f"between {low:.6g} and {high:.6g}. A grid has one spacing for the whole "
+                    "range, so little of it is left for these. Look at the extreme values: leave "
+                    "such rows out with where, transform the input, or use features='cells'."
+                )
 
     def with_bounded_inputs(self) -> Self:
         """The same with far values moved to ``FAR_VALUE`` robust scales, and a warning of them.

@@ -457,3 +457,17 @@ def test_constant_targets_are_left_out_of_a_search(xyw: Rows) -> None:
 def test_one_row_is_refused_with_what_is_needed(features: Any) -> None:
     with pytest.raises(ValueError, match=r"hold 1 sample\(s\).* at least 2. Collect more rows"):
         gp(features=features).fit(np.ones((1, 2)), np.ones(1))
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.*columns of modes", "ignore:.*Frequencies beyond", "ignore:y. "
+)
+@pytest.mark.parametrize("far", [1e3, 1e30])
+def test_a_far_value_that_stretches_a_grid_is_named(rng: np.random.Generator, far: float) -> None:
+    """One value of 1e30 made the grid too coarse for all other rows, and no word named it."""
+    x = rng.uniform(0, 3, (400, 2))
+    y = np.sin(2 * x[:, 0]) + x[:, 1]
+    x[17, 0] = far
+    model = gp(features=rs.Grid(modes=(16, 14)))
+    with pytest.warns(NumericalWarning, match=r"x0 goes from .* to 1e\+(03|30)|x0 goes .* to 1000"):
+        model.fit(x, y)

@@ -539,6 +539,8 @@ def _grid_over(request: Grid, pilot: Pilot, columns: Columns) -> GridFeatures:
     places = longitudes_in(columns)
     periods = {place: TURN for place in places if reaches_around(pilot.x[:, place])}
     periods |= {_axis(name, columns): value for name, value in (request.periods or {}).items()}
+    boxed = {_axis(name, columns) for name in request.box or {}}
+    pilot.warn_of_stretched_range(sorted({*range(len(low))} - boxed - periods.keys()))
     modes = request.modes_of(len(low))
     return GridFeatures.over(low, high, modes=modes, periods=periods, padding=request.padding)
 
