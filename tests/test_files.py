@@ -345,3 +345,22 @@ def test_a_watch_ends_by_a_signal_and_goes_on(folder, stored, monkeypatch):
     done = run("watch", stored, folder)
     assert done.exit_code == 130 and "Run the same command again" in done.stderr
     same(rs.load(stored), 0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("end", ["parquet", "csv"])
+def test_a_file_without_rows_may_be_filled_later(tmp_path, end):
+    """It was a batch of no rows, and refused as changed when its rows came."""
+    folder = written(tmp_path / "days", 0, 1, 2, end=end)
+    model = small(folder)
+    model.save(tmp_path / "model.zarr", moments=True)
+    write(folder / f"d03.{end}", table(3)[:0])
+    stored = rs.load(tmp_path / "model.zarr").update(folder)
+    model.update(folder)
+    write(folder / f"d03.{end}", table(3))
+    stored.update(folder)
+    model.update(folder)
+    assert stored.n_rows_ == model.n_rows_ == 240
+    assert rs.load(tmp_path / "model.zarr").n_rows_ == 240
+    write(folder / f"d03.{end}", table(4))
+    with pytest.raises(DataError, match="changed after it was counted"):
+        model.update(folder)

@@ -79,13 +79,17 @@ class CountedFiles:
     ) -> FoundFiles:
         """Files with a new content; a listing decides, and digests where it does not.
 
+        A file that had no rows is replaced without being asked for.
+
         Raises DataError: a file that counts has changed, and it is not to be replaced.
         """
         stamps = {(each["name"], each["stamp"]) for each in self.files.values()}
         contents = {each["digest"] for each in self.files.values()}
         counted: dict[str, list[str]] = {}
+        with_rows: set[str] = set()
         for id, each in self.files.items():
             if id not in self.forgotten:
+                with_rows.update(() if "empty" in each else (each["name"],))
                 counted.setdefault(each["name"], []).append(self.holders.get(id, id))
         new, known, waiting, changed = [], [], [], []
         for file in files:
@@ -99,7 +103,7 @@ class CountedFiles:
                 contents.add(content)
                 before = tuple(counted.get(file.name, ()))
                 new.append(NewFile(file, content, before))
-                changed += [file.name] if before else []
+                changed += [file.name] if file.name in with_rows else []
         if changed and not replaces:
             raise DataError(
                 f"{list_names(changed)} changed after it was counted. The model still counts the "
@@ -118,7 +122,8 @@ def read_file(
         opened = recipe.open_more(fitted, replace(data, X=new.file.path, by=by))
         if opened.source.n_rows == 0:
             groups: dict[Any, Any] = {None: fitted.family.zero(fitted.features, row, recipe.order)}
-            return Added(new.id, groups, 0, new.ledger)
+            said = {**new.ledger.files[new.id], "empty": "yes"}
+            return Added(new.id, groups, 0, Ledger(files={new.id: said}))
         groups, seen = recipe.read_more(fitted, opened, row, grouped=by is not None)
         if stamp_of(new.file, data.storage_options) != new.file.stamp:
             raise DataError(
