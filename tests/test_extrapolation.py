@@ -125,3 +125,14 @@ def test_lazy_predictions_tell_once_when_they_are_computed(chunks: int | None, r
         with pytest.warns(rs.NumericalWarning, match=f"^100.00% {TOLD} b goes") as told:
             lazy.compute(scheduler="synchronous")
     assert len(told) == 1
+
+
+def test_what_predictions_do_outside_is_said_in_right_words(rng: Any) -> None:
+    """The warning said that cells return to the mean of the data: 84 where y had gone up to 16."""
+    X, y = rows(rng)
+    fit = rs.KernelRidge(random_state=0, progress=False, length_scale=1.0, **CHOICES["local"])
+    fit.fit(X, y)
+    with pytest.warns(rs.NumericalWarning, match="approach a constant") as told:
+        far = fit.predict([[1e3, 0.5], [1e4, 0.5]])
+    assert "mean of the data" not in str(told[0].message)
+    np.testing.assert_allclose(far[0], far[1], rtol=1e-3)
