@@ -87,6 +87,28 @@ def test_a_broken_sensor_is_found_and_named():
     assert power(25.0, 20, 0.01, 10) == 1.0
 
 
+def test_what_the_target_depends_on_is_watched_too():
+    """Residuals as large as ever, inputs as ever: y has begun to depend on c."""
+    rng = np.random.default_rng(0)
+
+    def another(slope: float) -> Any:
+        x = rng.normal(size=(200, 3))
+        noise = np.sqrt(1 - slope**2) * rng.normal(size=(200, 1))
+        y = x[:, :1] + slope * x[:, 2:] + noise
+        return profile(["a", "b", "c"], x, x[:, :1], y - x[:, :1], ["t"], (200, 200))
+
+    past = [(f"d{i}", another(0.0)) for i in range(20)]
+    look = look_at("new", another(0.7), 200, past, 1e-3)
+    assert [each.name for each in look.moved] == ["correlation of residual of t with c"]
+    assert not look_at("same", another(0.0), 200, past, 1e-3).alarm
+    constant = profile(["a"], np.ones((5, 1)), np.ones((5, 1)), np.zeros((5, 1)), ["t"], (5, 5))
+    assert np.isnan(
+        dict(zip(constant.names, constant.values, strict=True))[
+            "correlation of residual of t with a"
+        ]
+    )
+
+
 def test_one_bad_day_in_the_reference_neither_hides_nor_spreads():
     rng = np.random.default_rng(0)
     past = [(f"d{i}", day(rng, 30.0 if i == 4 else 0.0)) for i in range(12)]

@@ -1,10 +1,12 @@
 """Whether a batch is unlike those before it: a test for every look, at one level for all looks.
 
 A batch is told by a few numbers of its sampled rows: mean and log standard deviation of each input,
-of the predictions and of the residuals, and the share of rows that count. Batches differ from each
-other by more than chance within them, so each number of the new batch is compared with those of n
-earlier batches: by Student's t with n − 1 degrees of freedom, but at most 8. So a normal day may be
-as far off as the tails of a t distribution allow, and need not be normally distributed.
+of the predictions and of the residuals; the correlation of residuals with each input, which is not
+0 where the target depends on it in another way than before; and the share of rows that count.
+Batches differ from each other by more than chance within them, so each number of the new batch is
+compared with those of n earlier batches: by Student's t with n − 1 degrees of freedom, but at most
+8. So a normal day may be as far off as the tails of a t distribution allow, and need not be normally
+distributed.
 """
 
 from __future__ import annotations
@@ -112,6 +114,10 @@ def profile(
     if residuals is not None:
         for name, column in zip(targets, residuals.T, strict=True):
             found += _mean_and_deviation(f"residual of {name}", column)
+            found += [
+                (f"correlation of residual of {name} with {each}", *_correlation(column, own))
+                for each, own in zip(inputs, x.T, strict=True)
+            ]
     rows, seen = used
     share = rows / seen if seen else np.nan
     found.append(("share of rows used", share, share * (1 - share) / max(seen, 1)))
@@ -222,6 +228,15 @@ def _mean_and_deviation(name: str, values: Array) -> list[tuple[str, float, floa
         (f"mean of {name}", mean, by_chance),
         (f"log spread of {name}", _log(deviation), 1 / (2 * max(m - 1, 1))),
     ]
+
+
+def _correlation(a: Array, b: Array) -> tuple[float, float]:
+    """Of two columns, with its variance by chance; NaN where one is constant."""
+    m = len(a)
+    if m < 3 or not (np.ptp(a) > 0 and np.ptp(b) > 0):
+        return np.nan, 0.0
+    a, b = a - a.mean(), b - b.mean()
+    return float(a @ b / np.sqrt((a @ a) * (b @ b))), 1 / (m - 1)
 
 
 def _log(value: float) -> float:
