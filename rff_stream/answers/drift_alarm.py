@@ -5,8 +5,8 @@ of the predictions and of the residuals; the correlation of residuals with each 
 0 where the target depends on it in another way than before; and the share of rows that count.
 Batches differ from each other by more than chance within them, so each number of the new batch is
 compared with those of n earlier batches: by Student's t with n − 1 degrees of freedom, but at most
-8. So a normal day may be as far off as the tails of a t distribution allow, and need not be normally
-distributed.
+8. So a normal day may be as far off as the tails of a t distribution allow, and need not be
+normally distributed.
 """
 
 from __future__ import annotations
