@@ -20,6 +20,7 @@ from growing import days, ridge
 from rff_stream.cli import main
 from rff_stream.errors import DataError, ModelError
 from rff_stream.model import file_batches, update
+from rff_stream.sources.data_files import files_at, is_complete
 from rff_stream.store import MomentStore
 
 
@@ -364,3 +365,13 @@ def test_a_file_without_rows_may_be_filled_later(tmp_path, end):
     write(folder / f"d03.{end}", table(4))
     with pytest.raises(DataError, match="changed after it was counted"):
         model.update(folder)
+
+
+@pytest.mark.parametrize("length", [0, 4, 8, 12, 40])
+def test_a_file_that_is_still_written_is_not_complete(tmp_path: Path, length: int) -> None:
+    """A Parquet file begins as it ends: its first 8 bytes counted as complete."""
+    whole, part = tmp_path / "whole.parquet", tmp_path / "part.parquet"
+    pd.DataFrame({"a": [1.0, 2.0]}).to_parquet(whole)
+    part.write_bytes(whole.read_bytes()[:length])
+    found = {each.name: is_complete(each, None) for each in files_at(str(tmp_path)) or ()}
+    assert found == {"whole.parquet": True, "part.parquet": False}
