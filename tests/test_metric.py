@@ -10,6 +10,8 @@ import pytest
 import rff_stream as rs
 from rff_stream.cells.map import LocalFeatures
 from rff_stream.features import Periodic, Projection, Then
+from rff_stream.length_scales.left_out import CellShape
+from rff_stream.length_scales.map_search import _Candidate
 
 QUIET: dict[str, Any] = {"progress": False, "random_state": 0, "dtype": "float64"}
 A = np.array([[1.0, 0.5], [-1.0, 0.5], [0.0, 2.0]])
@@ -152,6 +154,39 @@ def test_a_constant_target_has_no_metric(X):
     with pytest.warns(rs.NumericalWarning, match="is constant"):
         model = rs.KernelRidge(**asked).fit(X, np.ones(len(X)))
     np.testing.assert_allclose(model.predict(X[:5]), 1)
+
+
+def takes_a_metric(seed):
+    """Whether the bare call does so for 400 rows of 5 inputs that tell nothing of y."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.standard_normal((400, 5)), rng.standard_normal(400)
+    model = rs.GaussianProcessRegressor(progress=False, random_state=seed).fit(X, y)
+    return any("metric" in name for name in model.choice_.taken_names)
+
+
+@pytest.mark.parametrize("seed", [4, 6])
+def test_noise_alone_gives_no_metric(seed):
+    """Left-out errors that are smaller by 1e-5, of all rows alike, said that there is one."""
+    assert not takes_a_metric(seed)
+
+
+@pytest.mark.slow
+def test_noise_alone_gives_no_metric_at_the_level():
+    """At most 5 % of 200: it was 16 %."""
+    assert sum(map(takes_a_metric, range(200))) <= 10
+
+
+def test_numbers_of_a_metric_are_those_of_its_products(rng):
+    """AAᵀ of rank k is the same for A and AQ: dk numbers less those of a rotation of k axes."""
+    shape, none = CellShape(1, 1), np.zeros((1, 1))
+
+    def count(matrix):
+        return _Candidate("one", rs.Gaussian(), matrix, 0.1, shape, none, 0.0).n_numbers
+
+    assert count(np.eye(5)) == 5
+    A = rng.standard_normal((5, 5))
+    assert count(A) == 15  # a symmetric matrix
+    assert count(A[:, :1]) == 5 and count(A[:, :2]) == 9
 
 
 @pytest.mark.parametrize("features", ["whole", "local"])

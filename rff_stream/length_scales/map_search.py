@@ -296,6 +296,13 @@ class _Candidate:
     def error(self) -> float:
         return float(np.sqrt(self.squares.mean()))
 
+    @property
+    def n_numbers(self) -> int:
+        """How many numbers its metric AAᵀ (d, d) of rank k has: dk − k(k − 1)/2; d if diagonal."""
+        d, k = self.matrix.shape
+        mixes = k < d or (self.matrix != np.diag(self.matrix.diagonal())).any()
+        return d * k - k * (k - 1) // 2 if mixes else d
+
     def behind(self, other: _Candidate) -> tuple[float, float]:
         """Mean difference of squared errors, and its standard error; (∞, 0) where a fit failed."""
         if not np.isfinite(self.error):
@@ -384,15 +391,24 @@ class MapSearch:
     @property
     def best(self) -> _Candidate:
         """That of the least squared error; an earlier one if the difference is noise."""
-        ordered = sorted(self.candidates, key=lambda each: each.error)
-        least = ordered[0]
-        for each in self.candidates:
-            if each is least:
-                return each
-            behind, spread = each.behind(least)
-            if behind <= spread:
-                return each
-        return least
+        least = min(self.candidates, key=lambda each: each.error)
+        return next(each for each in self.candidates if not self._is_better(least, each))
+
+    def _is_better(self, found: _Candidate, other: _Candidate) -> bool:
+        """Whether errors are smaller by more than a standard error, and by more than optimism."""
+        if found is other:
+            return False
+        behind, spread = other.behind(found)
+        return behind > spread + self._optimism(found, other)
+
+    def _optimism(self, found: _Candidate, other: _Candidate) -> float:
+        """By how much squared errors of a metric are too small, beside those of length-scales.
+
+        Left-out rows helped to find its p numbers more: a share of about 2p/n (Akaike 1974).
+        Without it, noise alone gives a metric.
+        """
+        more = max(found.n_numbers - other.n_numbers, 0)
+        return 2 * more / len(self.rows.x) * other.error**2
 
     def second(self) -> tuple[_Candidate, Trial] | None:
         """The candidate whose weighted mean with the best has the least error, if it pays."""
@@ -407,7 +423,8 @@ class MapSearch:
             spread = float(change.std() / np.sqrt(len(change)))
             error, name = float(np.sqrt(squares.mean())), f"mean of {best.name} and {each.name}"
             pays = error < (1 - LEAST_GAIN) * best.error
-            if pays and change.mean() < -SURE_OF_MEAN * spread:
+            least = SURE_OF_MEAN * spread + self._optimism(each, best)
+            if pays and change.mean() < -least:
                 found.append((each, Trial(name, error, float(change.mean()), spread, 0.0)))
         return min(found, key=lambda pair: pair[1].error, default=None)
 
@@ -561,7 +578,7 @@ class MapSearch:
                 kernel, before.alpha, iterations=self._steps(METRIC_STEPS)
             )
             self._judge(f"{kernel.text}, {name}", found, started)
-            if self.candidates[-1].error >= start.error:
+            if not self._is_better(self.candidates[-1], start):
                 return before is not start
             before = self.candidates[-1]
         return True
