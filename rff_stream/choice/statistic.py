@@ -9,14 +9,8 @@ from rff_stream.choice.moments import CandidateMoments
 from rff_stream.errors import OutsideGridError
 from rff_stream.moments import AugmentedRow
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.protocol import (
-    Packed,
-    Sink,
-    Statistic,
-    pack_parts,
-    packing_of,
-    unpack_parts,
-)
+from rff_stream.statistics.moment_statistics import pack_moments, unpack_moments
+from rff_stream.statistics.protocol import Packed, Sink, Statistic
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,18 +24,11 @@ class CandidateStatistic:
         return _Sinks(self)
 
     def pack(self, value: CandidateMoments) -> Packed:
-        members = enumerate(zip(self.statistics, value.members, strict=True))
-        return pack_parts(
-            {i: packing_of(own).pack(each) for i, (own, each) in members if each is not None}
-        )
+        return pack_moments(value)
 
     def unpack(self, packed: Packed) -> CandidateMoments:
-        parts = unpack_parts(packed)
-        members = (
-            packing_of(own).unpack(parts[i]) if i in parts else None
-            for i, own in enumerate(self.statistics)
-        )
-        return CandidateMoments(self.row, tuple(members))
+        moments: CandidateMoments = unpack_moments(packed, self.row)
+        return moments
 
 
 class _Sinks:

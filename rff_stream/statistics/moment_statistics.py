@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Accumulator
 from rff_stream.moments.class_moments import ClassMoments, class_row, one_hot, sorted_labels
 from rff_stream.moments.few_rows import Context, FewRowsSink
-from rff_stream.moments.row_sample import RowSample
+from rff_stream.moments.stored import arrays_of, moments_of
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import labels_of
 from rff_stream.statistics.protocol import Packed, Sink
@@ -67,7 +67,8 @@ class MomentStatistic:
         return pack_moments(value)
 
     def unpack(self, packed: Packed) -> Moments:
-        return unpack_moments(packed, self.row)
+        moments: Moments = unpack_moments(packed, self.row, self.order)
+        return moments
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,38 +120,12 @@ class _ClassSink:
         return last if self._closed is None else self._closed + last
 
 
-def pack_sample(sample: RowSample) -> dict[str, Array]:
-    """A row sample but for its size."""
-    reach = {} if sample.reach is None else {"sample_reach": sample.reach}
-    return {"sample_keys": sample.keys, "sample_rows": sample.rows, **reach}
+def pack_moments(moments: Any) -> Packed:
+    """Moments of any class without their row and order."""
+    found = arrays_of([moments], "moments")
+    return Packed(None, {n: a[0][None] if isinstance(a, list) else a for n, a in found.items()})
 
 
-def unpack_sample(size: int, arrays: Mapping[str, Any]) -> RowSample:
-    """The sample that gave these arrays."""
-    reach = arrays.get("sample_reach")
-    return RowSample(size, arrays["sample_keys"], arrays["sample_rows"], reach)
-
-
-def pack_moments(moments: Moments) -> Packed:
-    """Moments without their row."""
-    sample = moments.sample
-    arrays: dict[str, Array] = {
-        "sums": moments.sums,
-        "counts": np.array([moments.order, moments.n, sample.size], np.int64),
-        "weights": np.array([moments.squared_weight, moments.log_weight]),
-        **pack_sample(sample),
-    }
-    for name, values in (("parts", moments.parts), ("runs", moments.runs)):
-        if values is not None:
-            arrays[name] = values
-    return Packed(None, arrays)
-
-
-def unpack_moments(packed: Packed, row: AugmentedRow) -> Moments:
-    """Moments of a row."""
-    arrays: Any = packed.arrays
-    order, n, size = arrays["counts"].tolist()
-    squared, logarithm = arrays["weights"].tolist()
-    sample = unpack_sample(size, arrays)
-    parts, runs = arrays.get("parts"), arrays.get("runs")
-    return Moments(row, order, arrays["sums"], n, squared, logarithm, parts, sample, runs)
+def unpack_moments(packed: Packed, row: AugmentedRow, order: int = 2) -> Any:
+    """The moments of a row that gave this."""
+    return moments_of(row, order, 1, packed.arrays, "moments")[0]

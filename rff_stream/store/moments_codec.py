@@ -13,8 +13,7 @@ from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.features.base import Nesting
 from rff_stream.moments import AugmentedRow, Moments, ended_readings
-from rff_stream.moments.row_sample import RowSample
-from rff_stream.moments.stored import Form, all_dimensions, stored_class
+from rff_stream.moments.stored import all_dimensions, arrays_of, moments_of
 from rff_stream.statistics.protocol import Packed
 from rff_stream.store.zarr_files import (
     decode,
@@ -116,27 +115,12 @@ def check_moments(moments: Any, row: AugmentedRow, order: int, name: str) -> Non
 
 def encode_moments(folder: str, groups: Sequence[Any]) -> Iterator[tuple[str, bytes]]:
     """Files of the moments of some groups of one row and order, at least one."""
-    kind = type(groups[0])
-    if kind.several:
-        yield from _encode_members(folder, groups)
-        return
-    samples = [each.sample for each in groups]
-    found: dict[str, Any] = {
-        "rows": np.array([each.n for each in groups], np.int64),
-        "weights": np.array([[each.squared_weight, each.log_weight] for each in groups]),
-        "sample_sizes": np.array([[s.size, len(s.keys)] for s in samples], np.int64),
-        "sample_keys": np.concatenate([s.keys for s in samples]),
-        "sample_rows": np.concatenate([s.rows for s in samples]),
-    }
-    reaches = [s.reach for s in samples if s.reach is not None]
-    if len(reaches) == len(groups):
-        found["sample_reach"] = np.stack(reaches)
-    found |= kind.own_arrays(groups)
-    first, dimensions = groups[0], all_dimensions()
-    _check_shapes(kind, first.row, first.order, len(groups), found, folder)
+    dimensions, found = all_dimensions(), arrays_of(groups, folder)
+    for group in sorted({name.rpartition("/")[0] for name in found} - {""}):
+        yield f"{folder}/{group}/zarr.json", group_metadata({}, "candidate")
     for name, values in found.items():
-        write = encode_rows if isinstance(values, list) else encode
-        yield from write(f"{folder}/{name}", values, dimensions[name])
+        write: Any = encode_rows if isinstance(values, list) else encode
+        yield from write(f"{folder}/{name}", values, dimensions[_last(name)])
 
 
 def decode_moments(
@@ -148,27 +132,24 @@ def decode_moments(
     place: str,
 ) -> dict[Label, Moments]:
     """Groups that :func:`encode_moments` wrote in a folder, as views of its verified files."""
-    names = [name for name in all_dimensions() if f"{folder}/{name}/zarr.json" in files]
-    kind = stored_class(names)
-    if kind.several:
-        return _decode_members(kind, row, order, labels, files, folder, place)
+    start, end, dimensions = f"{folder}/", "/zarr.json", all_dimensions()
+    inside = [name[len(start) : -len(end)] for name in files if name.endswith(end)]
     arrays: dict[str, Any] = {
-        name: (decode_rows if name in BY_ROW else decode)(f"{folder}/{name}", files, place)
-        for name in names
+        name: (decode_rows if _last(name) in BY_ROW else decode)(f"{folder}/{name}", files, place)
+        for name in inside
+        if _last(name) in dimensions
     }
     place = f"{place}/{folder}"
-    _check_shapes(kind, row, order, len(labels), arrays, place)
-    sizes = arrays["sample_sizes"]
-    stops = np.cumsum(sizes[:, 1])
-    groups: dict[Label, Any] = {}
-    for i, label in enumerate(labels):
-        chosen = slice(int(stops[i] - sizes[i, 1]), int(stops[i]))
-        keys, rows = arrays["sample_keys"][chosen], arrays["sample_rows"][chosen]
-        reach = arrays["sample_reach"][i] if "sample_reach" in arrays else None
-        sample = RowSample(int(sizes[i, 0]), keys, rows, reach)
-        groups[label] = kind.from_stored(row, order, arrays, i, sample)
-        check_moments(groups[label], row, order, f"{place}, group {label!r},")
+    found = moments_of(row, order, len(labels), arrays, place)
+    groups = dict(zip(labels, found, strict=True))
+    for label, moments in groups.items():
+        check_moments(moments, row, order, f"{place}, group {label!r},")
     return groups if "runs" in arrays else ended_readings(groups)  # stores of before had none
+
+
+def _last(name: str) -> str:
+    """The name of an array of one map."""
+    return name.rpartition("/")[2]
 
 
 def encode_packed(folder: str, packed: Packed) -> Iterator[tuple[str, bytes]]:
@@ -200,80 +181,6 @@ def decode_packed(files: Mapping[str, bytes], folder: str, place: str) -> Packed
             elif metadata.get("node_type") != "group":
                 arrays[path.removeprefix(f"{folder}/")] = decode(path, files, place)
     return Packed(plain, arrays)
-
-
-def _encode_members(folder: str, groups: Sequence[Any]) -> Iterator[tuple[str, bytes]]:
-    """Files of the sums of each map, those that reach every row of every group."""
-    several = list(zip(*(group.members for group in groups), strict=True))
-    there = [all(each is not None for each in members) for members in several]
-    known = [next((m for m in members if m is not None), None) for members in several]
-    sizes = [0 if m is None else m.row.n_features for m in known]
-    facts = np.array([sizes, there], np.int64).T
-    kind = type(groups[0])
-    yield from encode(f"{folder}/{kind.mark}", facts, kind.dimensions[kind.mark])
-    for i in np.flatnonzero(there).tolist():
-        yield f"{folder}/{i}/zarr.json", group_metadata({}, "candidate")
-        yield from encode_moments(f"{folder}/{i}", several[i])
-
-
-def _decode_members(
-    kind: Any,
-    row: AugmentedRow,
-    order: int,
-    labels: Sequence[Label],
-    files: Mapping[str, bytes],
-    folder: str,
-    place: str,
-) -> dict[Label, Any]:
-    """Groups that :func:`_encode_members` wrote."""
-    facts = decode(f"{folder}/{kind.mark}", files, place)
-    names = row.map_fingerprint.split("+")
-    if facts.shape != (len(names), 2) or facts[:, 0].sum() != row.n_features or facts.min() < 0:
-        raise ModelError(
-            f"{place}/{folder}/{kind.mark} is {facts.tolist()}, but its row has {len(names)} maps "
-            f"with {row.n_features} columns. Collect the moments again, or restore the file from "
-            "a copy."
-        )
-    rows = kind.member_rows(row, facts[:, 0].tolist())
-    several = [
-        decode_moments(own, order, labels, files, f"{folder}/{i}", place) if there else {}
-        for i, (own, there) in enumerate(zip(rows, facts[:, 1].tolist(), strict=True))
-    ]
-    return {label: kind(row, tuple(each.get(label) for each in several)) for label in labels}
-
-
-def _shape(values: Any) -> Form:
-    """Of an array, or of the array whose rows these are."""
-    if isinstance(values, list):
-        return (len(values), *values[0].shape), values[0].dtype.name
-    return values.shape, values.dtype.name
-
-
-def _check_shapes(
-    kind: Any, row: AugmentedRow, order: int, count: int, arrays: Mapping[str, Any], place: str
-) -> None:
-    """Refuse arrays of other shapes or dtypes than groups of this class have."""
-    found = {name: _shape(values) for name, values in arrays.items()}
-    sizes = arrays.get("sample_sizes", np.zeros((0, 2), np.int64))
-    whole = sizes.shape == (count, 2) and bool((sizes >= 0).all())
-    sampled = sum(sizes[:, 1].tolist()) if whole else -1
-    expected: dict[str, Form] = {
-        "rows": ((count,), "int64"),
-        "weights": ((count, 2), "float64"),
-        "sample_sizes": ((count, 2), "int64"),
-        "sample_keys": ((sampled,), "uint64"),
-        "sample_rows": ((sampled, len(row.inputs) + row.n_targets + 1), "float64"),
-    }
-    expected |= kind.own_forms(row, order, count, found)
-    if "sample_reach" in found:  # not in stores of before it was kept
-        expected["sample_reach"] = ((count, 2, len(row.inputs)), "float64")
-    for name in sorted(expected.keys() | found.keys()):
-        if expected.get(name) != found.get(name):
-            raise ModelError(
-                f"{place}/{name} is {found.get(name, 'absent')}, but its row, order and groups ask "
-                f"for {expected.get(name, 'no such array')}. Collect the moments again, or "
-                "restore the file from a copy."
-            )
 
 
 def _faults(moments: Any) -> Iterator[tuple[str, bool]]:
