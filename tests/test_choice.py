@@ -250,7 +250,7 @@ def test_reports_and_pictures_show_any_kind_of_map(features: Any, rng: Any, tmp_
             "features='grid', and a metric is learnt in front",
         ),
         ({"metric": "full", "kernel": "laplacian"}, "no function of .*Use gaussian or matern"),
-        ({"metric": "full", "length_scale": 1.0}, "length_scale=1.0 .*Leave one of them out"),
+        ({"metric": "full", "length_scale": 1.0}, "length_scale=1.0.*Leave one of them out"),
     ],
 )
 def test_a_metric_that_cannot_be_learnt_is_refused(changes: Any, words: str, rng: Any) -> None:

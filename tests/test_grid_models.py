@@ -18,6 +18,7 @@ from rff_stream.choice.cost import SeveralCosts
 from rff_stream.costs import WholeCost
 from rff_stream.errors import DataError, ModelError, NumericalWarning
 from rff_stream.families import MapParameters, family_of
+from rff_stream.families.kernel_request import KernelRequest
 from rff_stream.grid import answers as grid_answers
 from rff_stream.grid.cost import GridCost
 from rff_stream.grid.moments import GridMoments
@@ -360,14 +361,14 @@ def test_a_plan_tells_steps_and_time_before_a_row_is_read(xyw: Rows) -> None:
     family = family_of(rs.Grid())
     grid = rs.Grid(modes=(40, 40), box=GRID.box)
     request = family.request(grid, 0, source)
-    rough = rs.Matern(nu=0.5, length_scale=1.0)
-    asked = MapParameters(grid, rough, "median", 0, "float32", "auto", 0.1, 0, False)
+    rough = KernelRequest.of(rs.Matern(nu=0.5, length_scale=1.0), "median")
+    asked = MapParameters(grid, rough, 0, "float32", "auto", 0.1, 0, False)
     few = family.foresee(request, asked, 10**5).cost
     many = family.foresee(request, replace(asked, penalty=1e-4), 10**5).cost
     assert isinstance(few, GridCost) and isinstance(many, GridCost)
     assert 0 < few.steps < many.steps / 3 and many.n_searched == 0
     several = PlanRequest(SeveralCosts((WholeCost(64), request.cost), ("whole", "grid")))
-    found = replace(asked, kernel="matern", length_scale="ard", penalty="evidence")
+    found = replace(asked, kernels=KernelRequest.of("matern", "ard"), penalty="evidence")
     both = family_of(rs.Candidates()).foresee(several, found, 10).cost
     assert isinstance(both, SeveralCosts) and both.members[1].n_searched == 1
     model = gp(kernel=[rs.Matern(nu=0.5), rs.Gaussian()], noise=0.1).fit(x[:200], y[:200])

@@ -28,7 +28,6 @@ from rff_stream.cells.statistic import CellStatistic
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.longitude import around_the_globe
 from rff_stream.families.metric import behind, in_metric, matrix_of
-from rff_stream.families.parameters import finds_scales, known_kernel, named_kernels
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, SumRequest, Totals
 from rff_stream.families.windows_of_pilot import map_search, pilot_windows
 from rff_stream.features import FeatureMap
@@ -122,7 +121,7 @@ class CellClasses:
             pilot = pilot.with_bounded_inputs()
             encoding = encoding_of(features) or around_the_globe(asked, pilot.x)
             encoding = behind(encoding, matrix_of(asked.metric), pilot.x)
-            kernel = known_kernel(asked.kernel, asked.length_scale)
+            kernel = asked.kernels.known
             if kernel is None:
                 with single_threaded_blas():
                     found = _search_class_windows(pilot, asked, cost, plan.n_rows, encoding)
@@ -227,7 +226,7 @@ def _search_class_windows(
     rows = RowWindow(encode_rows(encoding, pilot.x), y, pilot.w)
     shape = CellShape(max(min(n_rows // cost.n_cells, len(rows.x)), 1), cost.n_features)
     if not rows.varies:
-        return MapChoice.of_constant(named_kernels(asked.kernel)[0], rows.x, shape)
+        return MapChoice.of_constant(asked.kernels.named[0], rows.x, shape)
     chosen, windows = isinstance(asked.features, ChosenCells), pilot_windows(rows, rng)
     search = map_search(
         rows, windows, True, asked, shape, rng, scores=encoding is None, sizes=chosen
@@ -236,7 +235,7 @@ def _search_class_windows(
     spread = np.where(y.std(axis=0) > 0, y.std(axis=0), 1.0)
     origin = y.mean(axis=0)
     search.errors_of = functools.partial(probability_errors, spread=spread, origin=origin)
-    search.compares_scales = finds_scales(asked)
+    search.compares_scales = asked.kernels.free
     return search_map(search)
 
 

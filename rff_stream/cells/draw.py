@@ -9,8 +9,9 @@ import numpy as np
 from rff_stream.cells.cost import CellCost
 from rff_stream.cells.map import Cells, ChosenCells, LocalFeatures
 from rff_stream.execution.threads import single_threaded_blas
+from rff_stream.families.kernel_request import AUTO, KernelRequest
 from rff_stream.families.metric import columns_of_metric
-from rff_stream.families.parameters import AUTO, LengthScale, check_inputs, check_kernel
+from rff_stream.families.parameters import check_inputs
 from rff_stream.families.protocol import MapParameters
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.pilot import Pilot
@@ -48,9 +49,7 @@ def draw_cells(
         )
 
 
-def check_cells(
-    given: Any, kernel: Any, length_scale: LengthScale, d: int, metric: Any = None
-) -> None:
+def check_cells(given: Any, kernels: KernelRequest, d: int, metric: Any = None) -> None:
     """Refuse cells, an encoding or metric before them, or a kernel, that are not for d inputs."""
     encoding = encoding_of(given)
     if isinstance(given, LocalFeatures) or encoding is not None:
@@ -58,6 +57,5 @@ def check_cells(
     if encoding is not None:
         d = encoding.n_components
     d = columns_of_metric(metric, d)
-    open_scale = isinstance(length_scale, str) and length_scale == AUTO
-    if not isinstance(given, LocalFeatures) and not open_scale:
-        check_kernel(kernel, length_scale, d)
+    if not isinstance(given, LocalFeatures) and kernels.rule != AUTO:
+        kernels.check(d)

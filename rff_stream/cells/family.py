@@ -37,7 +37,7 @@ from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.longitude import around_the_globe
 from rff_stream.families.maps import chosen_map
 from rff_stream.families.metric import behind, in_metric, matrix_of
-from rff_stream.families.parameters import known_kernel, named_kernels, number_or_array
+from rff_stream.families.parameters import number_or_array
 from rff_stream.families.protocol import (
     ONE_KERNEL,
     ClassFamily,
@@ -202,7 +202,7 @@ class CellFamily(Family):
 
     def check(self, asked: MapParameters, n_inputs: int) -> None:
         given = asked.features
-        check_cells(given, asked.kernel, asked.length_scale, n_inputs, asked.metric)
+        check_cells(given, asked.kernels, n_inputs, asked.metric)
 
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
         return PlanRequest(cell_cost(features, source))
@@ -210,9 +210,9 @@ class CellFamily(Family):
     def foresee(self, request: PlanRequest, asked: MapParameters, n_rows: int) -> PlanRequest:
         if isinstance(asked.features, LocalFeatures):
             return request
-        if known_kernel(asked.kernel, asked.length_scale) is not None:
+        if asked.kernels.known is not None:
             return request
-        return replace(request, search_seconds=seconds_of_windows(asked.kernel, n_rows))
+        return replace(request, search_seconds=seconds_of_windows(len(asked.kernels.named), n_rows))
 
     def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:
         """The map, drawn for pilot rows, and what a row of one of its cells means.
@@ -233,7 +233,7 @@ class CellFamily(Family):
             encoding = chosen_map(encoding_of(features), columns.inputs)
             encoding = encoding or around_the_globe(asked, pilot.x)
             encoding = behind(encoding, matrix_of(asked.metric), pilot.x)
-            known = known_kernel(asked.kernel, asked.length_scale)
+            known = asked.kernels.known
             if known is not None:
                 maps = [draw_cells(known, pilot, asked, sizes, encoding)]
             else:
@@ -375,7 +375,7 @@ def _search(
     cell_rows = max(min(n_rows // sizes.n_cells, len(rows.x)), 1)
     shape = CellShape(cell_rows, sizes.n_features)
     if not rows.varies:
-        return MapChoice.of_constant(named_kernels(asked.kernel)[0], rows.x, shape), {}
+        return MapChoice.of_constant(asked.kernels.named[0], rows.x, shape), {}
     blocks, of_pilot = neighbouring_rows(reading, rows, rng, asked.seed, encoding)
     chosen = isinstance(asked.features, ChosenCells)
     pays = asked.averages and is_named(asked.penalty, "evidence") and n_rows <= MOST_AVERAGED

@@ -32,6 +32,7 @@ from rff_stream.choice.stacking import Choice, choose_models, noise_factor
 from rff_stream.choice.statistic import CandidateStatistic
 from rff_stream.execution import Reading
 from rff_stream.execution.scheduler import worker_memory
+from rff_stream.families.kernel_request import KernelRequest
 from rff_stream.families.maps import scale_of_map
 from rff_stream.families.protocol import (
     ONE_KERNEL,
@@ -46,7 +47,6 @@ from rff_stream.families.protocol import (
 )
 from rff_stream.families.register import family_of
 from rff_stream.features.base import nested_arrays
-from rff_stream.kernels import as_kernel
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.moments import AugmentedRow
 from rff_stream.pilot import Pilot
@@ -250,7 +250,7 @@ class ChoiceFamily(Family):
     def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:
         """Every candidate draws its map; "median" is a search for those of the whole space, too."""
         members = _members(asked.features, asked.n_components, reading.source)
-        own = replace(asked, length_scale=_length_scale_of(asked)) if len(members) > 1 else asked
+        own = replace(asked, kernels=_searched(asked.kernels)) if len(members) > 1 else asked
         drafts = [
             family_of(each).draw(reading, columns, replace(own, features=each)) for each in members
         ]
@@ -364,12 +364,10 @@ def _members(features: Any, n_components: int, source: Source) -> tuple[Any, ...
     )
 
 
-def _length_scale_of(asked: MapParameters) -> Any:
-    """Length-scales as asked for; searched for where nothing but the default was said."""
-    plain, kernel = asked.length_scale, asked.kernel
-    several = not isinstance(kernel, str) and isinstance(kernel, Sequence)
-    known = not several and as_kernel(kernel).length_scale is not None
-    return "ard" if isinstance(plain, str) and plain == "median" and not known else plain
+def _searched(kernels: KernelRequest) -> KernelRequest:
+    """As asked for; with a search for length-scales where nothing but the default was said."""
+    plain = kernels.rule == "median" and kernels.known is None
+    return replace(kernels, length_scale="ard") if plain else kernels
 
 
 def _own_rows(features: CandidateFeatures, row: AugmentedRow) -> list[AugmentedRow]:

@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from rff_stream._array import Array
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.class_recipe import ClassAnswer, ClassRecipe
-from rff_stream.families.parameters import FeatureChoice, LengthScale
+from rff_stream.families.kernel_request import LengthScale
+from rff_stream.families.parameters import FeatureChoice
 from rff_stream.kernels import Kernel
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.gradients import importance

@@ -27,8 +27,9 @@ from rff_stream.errors import warn
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
+from rff_stream.families.kernel_request import KernelRequest
 from rff_stream.families.maps import length_scale_of, scale_of_map
-from rff_stream.families.parameters import check_choices, check_n_components, seed_of
+from rff_stream.families.parameters import check_map_for, check_n_components, seed_of
 from rff_stream.features import FeatureMap, FourierFeatures
 from rff_stream.kernels import Gaussian, Kernel
 from rff_stream.kernels.base import log_integral
@@ -224,7 +225,7 @@ class DensityRecipe(RowsRecipe):
         log_integral(kernel, d)
         check_n_components(asked.n_components, asked.features)
         own = getattr(kernel, "length_scale", None) is not None
-        check_choices(asked.kernel, "median", self.chosen_features(columns), d)
+        check_map_for(self.chosen_features(columns), KernelRequest.of(asked.kernel, "median"), d)
         if not (isinstance(asked.features, str) or own) and isinstance(asked.bandwidth, str):
             raise ValueError(
                 f"bandwidth={asked.bandwidth!r} but features is a map, which was made for one "

@@ -26,14 +26,8 @@ from rff_stream.estimators.regression import (
     warn_of_residuals,
 )
 from rff_stream.execution.threads import single_threaded_blas
-from rff_stream.families.parameters import (
-    AUTO,
-    FeatureChoice,
-    LengthScale,
-    length_scale_asked,
-    named_kernels,
-    seed_of,
-)
+from rff_stream.families.kernel_request import AUTO, KernelRequest, LengthScale, length_scale_asked
+from rff_stream.families.parameters import FeatureChoice, seed_of
 from rff_stream.families.protocol import Process
 from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted
@@ -336,7 +330,8 @@ def prior_of_rows(model: GaussianProcessRegressor, X: Any, noise: bool) -> Prior
 
 def prior_kernel(kernel: Any, length_scale: Any) -> Any:
     """The kernel before a fit: at ℓ = 1 where it would be found, and the first of several."""
-    first = named_kernels("gaussian" if isinstance(kernel, str) and kernel == AUTO else kernel)[0]
+    automatic = isinstance(kernel, str) and kernel == AUTO
+    first = KernelRequest.of("gaussian" if automatic else kernel, length_scale).named[0]
     if first.length_scale is not None or isinstance(length_scale, str):
         return first
     return first.with_length_scale(length_scale)

@@ -17,14 +17,9 @@ from rff_stream.execution import Reading
 from rff_stream.execution.leaves import map_rows
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families import check_whole_space
+from rff_stream.families.kernel_request import KernelRequest, length_scale_asked
 from rff_stream.families.maps import chosen_map, find_kernel, length_scale_of, make_features
-from rff_stream.families.parameters import (
-    FeatureChoice,
-    check_choices,
-    check_n_components,
-    length_scale_asked,
-    seed_of,
-)
+from rff_stream.families.parameters import FeatureChoice, check_map_for, check_n_components, seed_of
 from rff_stream.features import FeatureMap
 from rff_stream.model.input_rows import open_rows
 from rff_stream.model.predict import opened_inputs
@@ -152,12 +147,12 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         opened = open_rows(self, data, "none")
         columns, names = opened.columns, opened.feature_names
         chosen = chosen_map(self.features, columns.inputs, self.kernel)
-        scale, d = length_scale_asked(self), len(columns.inputs)
-        check_choices(self.kernel, scale, chosen, d)
+        kernels, d = KernelRequest.of(self.kernel, length_scale_asked(self)), len(columns.inputs)
+        check_map_for(chosen, kernels, d)
         seed = seed_of(self.random_state)
         with single_threaded_blas():
             pilot = Reading(opened.source, progress=False).pilot(seed)
-            kernel = find_kernel(self.kernel, scale, pilot, seed, False)
+            kernel = find_kernel(kernels, pilot, seed, False)
             features = make_features(
                 chosen, kernel, self.n_components, pilot, seed=seed, dtype=self.dtype
             )

@@ -20,8 +20,9 @@ from rff_stream.answers.principal_components import Components, components, pre_
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.rows import RowsRecipe, positive_numbers
+from rff_stream.families.kernel_request import KernelRequest, length_scale_asked
 from rff_stream.families.maps import find_kernel, n_columns
-from rff_stream.families.parameters import check_n_components, length_scale_asked
+from rff_stream.families.parameters import check_n_components
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import ExactKernel, Kernel, as_kernel
 from rff_stream.kernels.base import positive
@@ -222,8 +223,8 @@ class ComponentsRecipe(RowsRecipe):
         self, pilot: Pilot, columns: Columns, n_rows: int, seed: int
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         asked = self.asked
-        scale = length_scale_asked(asked)
-        kernel = find_kernel(as_kernel(asked.kernel), scale, pilot, seed, asked.progress)
+        kernels = KernelRequest.of(asked.kernel, length_scale_asked(asked))
+        kernel = find_kernel(kernels, pilot, seed, asked.progress)
         return self.map_for(kernel, pilot, columns, seed)
 
     def answer(self, fitted: Fitted) -> Components:

@@ -22,8 +22,8 @@ from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.class_recipe import check_passes, passes_of
 from rff_stream.estimators.regression import RegressionRecipe, warn_of_residuals
 from rff_stream.families import check_whole_space
+from rff_stream.families.kernel_request import LengthScale
 from rff_stream.families.linear_answer import LinearAnswer
-from rff_stream.families.parameters import LengthScale
 from rff_stream.kernels import Kernel
 from rff_stream.losses.descent import Descent
 from rff_stream.losses.penalised import Penalised

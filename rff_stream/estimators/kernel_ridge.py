@@ -15,8 +15,9 @@ from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.regression import RegressionRecipe, warn_of_residuals
 from rff_stream.families import require
+from rff_stream.families.kernel_request import LengthScale
 from rff_stream.families.linear_answer import LinearAnswer, refine_answer
-from rff_stream.families.parameters import FeatureChoice, LengthScale
+from rff_stream.families.parameters import FeatureChoice
 from rff_stream.families.protocol import RidgeAnswer
 from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted

@@ -21,7 +21,8 @@ from rff_stream.answers.novelty import (
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
-from rff_stream.families.parameters import check_choices, check_n_components
+from rff_stream.families.kernel_request import KernelRequest
+from rff_stream.families.parameters import check_map_for, check_n_components
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted
@@ -190,7 +191,7 @@ class NoveltyRecipe(RowsRecipe):
         asked, d = self.asked, len(columns.inputs)
         kernel_of(asked.kernel)
         check_n_components(asked.n_components, asked.features)
-        check_choices(asked.kernel, "median", self.chosen_features(columns), d)
+        check_map_for(self.chosen_features(columns), KernelRequest.of(asked.kernel, "median"), d)
         share: Any = asked.contamination
         ridge: Any = asked.ridge
         if not (isinstance(share, (int, float, np.number)) and 0 < share <= 0.5):

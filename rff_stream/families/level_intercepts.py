@@ -99,9 +99,7 @@ def draw_whole(
     if others:
         # Behind a metric one factor is left to find: as fine as the columns of the map can be.
         size = PILOT_COMPONENTS if metric is None else min(asked.n_components, PILOT_COMPONENTS)
-        kernel = find_kernel(
-            asked.kernel, asked.length_scale, plain, asked.seed, asked.progress, size
-        )
+        kernel = find_kernel(asked.kernels, plain, asked.seed, asked.progress, size)
         length_scale = length_scale_behind(metric, kernel)
         with single_threaded_blas():
             make = functools.partial(

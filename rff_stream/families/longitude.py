@@ -8,7 +8,6 @@ import numpy as np
 
 from rff_stream._array import Float64
 from rff_stream.families.metric import matrix_of
-from rff_stream.families.parameters import known_kernel
 from rff_stream.families.protocol import MapParameters
 from rff_stream.features import ByColumns, FeatureMap
 from rff_stream.features.encodings import Periodic, Scaled
@@ -51,8 +50,7 @@ def around_the_globe(asked: MapParameters, x: Float64) -> FeatureMap | None:
     None where there are none, and where length-scales or a metric are given: they are of the
     inputs as they are.
     """
-    given = known_kernel(asked.kernel, asked.length_scale) is not None
-    if given or matrix_of(asked.metric) is not None:
+    if asked.kernels.known is not None or matrix_of(asked.metric) is not None:
         return None
     around = [place for place in asked.longitudes if reaches_around(x[:, place])]
     if not around:

@@ -12,13 +12,7 @@ from rff_stream._array import Float64
 from rff_stream.answers.evidence import FEW_FEATURES
 from rff_stream.execution.progress import Progress
 from rff_stream.execution.threads import single_threaded_blas
-from rff_stream.families.parameters import (
-    AUTO,
-    LengthScale,
-    given_kernel,
-    has_frequencies,
-    searches,
-)
+from rff_stream.families.kernel_request import AUTO, KernelRequest, has_frequencies
 from rff_stream.families.protocol import WHOLE, SumRequest
 from rff_stream.features import FeatureMap, MapRequest, by_columns, map_class
 from rff_stream.kernels import ExactKernel, Kernel, length_scale_vector
@@ -55,8 +49,7 @@ def context_of_few(asked: SumRequest) -> Context | None:
 
 
 def find_kernel(
-    kernel: Kernel | str | Sequence[Kernel],
-    length_scale: LengthScale,
+    kernels: KernelRequest,
     pilot: Pilot,
     seed: int,
     progress: bool,
@@ -69,37 +62,33 @@ def find_kernel(
     "evidence" and "ard" are found on the pilot, where several kernels may compete, by a map of so
     many columns.
     """
-    given = given_kernel(kernel, length_scale, pilot.x.shape[1])
-    if not isinstance(given, list):
+    d = pilot.x.shape[1]
+    given: Kernel | None = kernels.given(d)
+    if given is not None:
         return given
-    if searches(length_scale):
-        found = _search_map(given, length_scale, pilot, seed, progress, n_components)
-        pilot.warn_of_far_gaps(length_scale_vector(found, pilot.x.shape[1]))
+    if kernels.searched:
+        found = _search_map(kernels, pilot, seed, progress, n_components)
+        pilot.warn_of_far_gaps(length_scale_vector(found, d))
         return found
     pilot.warn_of_outliers()
     if pilot.y.shape[1]:
         pilot.warn_of_wide_gaps()
     median = pilot.leave_out(pilot.median_length_scale())
-    return given[0].with_length_scale(tuple(median.tolist()))
+    drawn: Kernel = kernels.named[0].with_length_scale(tuple(median.tolist()))
+    return drawn
 
 
-def seconds_of_search(kernel: Any, length_scale: Any, n_rows: int) -> float:
+def seconds_of_search(n_kernels: int, n_rows: int, *, ard: bool) -> float:
     """CPU seconds, at most about, of the search for length-scales on the pilot."""
-    several = isinstance(kernel, Sequence) and not isinstance(kernel, str)
     size = TrialSize(min(n_rows, MOST_SEARCHED), PILOT_COMPONENTS, ITERATIONS)
-    return search_seconds(size, len(kernel) if several else 1, ard=length_scale == "ard")
+    return search_seconds(size, n_kernels, ard=ard)
 
 
 def _search_map(
-    kernels: list[Kernel],
-    length_scale: LengthScale,
-    pilot: Pilot,
-    seed: int,
-    progress: bool,
-    n_components: int,
+    kernels: KernelRequest, pilot: Pilot, seed: int, progress: bool, n_components: int
 ) -> Kernel:
     """The kernel and length-scales of highest evidence on the pilot, by a map of its own."""
-    weights = None if (pilot.w == 1).all() else pilot.w
+    weights, ard = None if (pilot.w == 1).all() else pilot.w, kernels.rule == "ard"
     # Small products: a second thread waits, and bits differ.
     with (
         single_threaded_blas(),
@@ -108,9 +97,9 @@ def _search_map(
         found = fit_length_scales(
             pilot.x,
             pilot.y,
-            kernels,
-            ard=length_scale == "ard",
-            one_unit=pilot.one_unit and length_scale != "ard",
+            list(kernels.named),
+            ard=ard,
+            one_unit=pilot.one_unit and not ard,
             n_components=n_components,
             rng=seed,
             weights=weights,

@@ -9,7 +9,7 @@ import numpy as np
 
 from rff_stream._array import Float64
 from rff_stream.execution.threads import single_threaded_blas
-from rff_stream.families.parameters import learns_metric, named_kernels, searches
+from rff_stream.families.kernel_request import KernelRequest
 from rff_stream.families.protocol import MapParameters
 from rff_stream.families.windows_of_pilot import few_targets, map_search, pilot_windows
 from rff_stream.features import Projection, Then
@@ -34,16 +34,16 @@ def with_metric(
     the columns of one map can represent, so one factor of it is found by the evidence of the map.
     """
     matrix = matrix_of(asked.metric)
-    if matrix is None and not learns_metric(asked):
+    if matrix is None and not asked.learns_metric:
         return asked, pilot, None
     pilot = pilot.with_bounded_inputs()
-    if learns_metric(asked):
+    if asked.learns_metric:
         with single_threaded_blas():
             found = _learn_metric(pilot, asked)
         matrix, kernel = found.matrix, found.unit_kernel.with_length_scale(None)
         varies = (pilot.y != pilot.y[:1]).any()
-        scale = asked.length_scale if searches(asked.length_scale) else "evidence"
-        asked = replace(asked, kernel=kernel, length_scale=scale if varies else "median")
+        scale = asked.kernels.length_scale if asked.kernels.searched else "evidence"
+        asked = replace(asked, kernels=KernelRequest((kernel,), scale if varies else "median"))
     metric = behind(None, matrix, pilot.x)
     along = tuple(f"direction {place}" for place in range(metric.n_components))
     return asked, replace(pilot, x=metric(pilot.x), inputs=along, one_unit=True), metric
@@ -54,7 +54,7 @@ def _learn_metric(pilot: Pilot, asked: MapParameters) -> MapChoice:
     rows = RowWindow(pilot.x, few_targets(pilot.y, rng), pilot.w)
     shape = CellShape.for_rows(len(pilot.x))
     if not rows.varies:
-        return MapChoice.of_constant(named_kernels(asked.kernel)[0], rows.x, shape)
+        return MapChoice.of_constant(asked.kernels.named[0], rows.x, shape)
     blocks = pilot_windows(rows, rng)
     return search_map(map_search(rows, blocks, True, asked, shape, rng))
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from rff_stream._array import Array, Float64
-from rff_stream.families.protocol import MapParameters
+from rff_stream._array import Float64
+from rff_stream.families.kernel_request import KernelRequest
 from rff_stream.features import FeatureMap, map_class
-from rff_stream.kernels import Gaussian, Kernel, Laplacian, Matern, RadialKernel, as_kernel
-
-AUTO = "auto"
-"""What a parameter is if the data decide."""
+from rff_stream.kernels import Gaussian, Laplacian, Matern, RadialKernel
 
 COMPETING = (Gaussian(), Matern(nu=0.5), Matern(nu=1.5), Matern(nu=2.5), Laplacian())
 """Kernels that compete where none is asked for: from smooth to rough, and a product over inputs,
@@ -25,139 +22,12 @@ RADIAL = tuple(each for each in COMPETING if isinstance(each, RadialKernel))
 DEFAULT_COMPONENTS = 2048
 """R of one map of the whole space, where it is not said."""
 
-LengthScale = float | str | Array
-
 FeatureChoice = FeatureMap | str | Mapping[Any, FeatureMap]
 """A map, the name of one, or a mapping from columns to maps."""
 
 
-def given_kernel(
-    kernel: Kernel | str | Sequence[Kernel], length_scale: LengthScale, d: int
-) -> Kernel | list[Kernel]:
-    """The kernel of d inputs with the length-scale that was given; those that rows decide on.
-
-    Raises
-    ------
-    ValueError
-        If both say a length-scale, or a name is unknown.
-    """
-    several = isinstance(kernel, Sequence) and not isinstance(kernel, str)
-    kernels, chosen = named_kernels(kernel), searches(length_scale)
-    if several and not chosen:
-        raise ValueError(
-            f"{len(kernels)} kernels can be compared only with length_scale='evidence' or 'ard', "
-            f"not {length_scale!r}. Give one of the two, or a single kernel."
-        )
-    named: Kernel = kernels[0]
-    median = isinstance(length_scale, str) and length_scale == "median"
-    if not several and named.length_scale is not None:
-        if not median:
-            raise ValueError(
-                f"length_scale={length_scale!r} but the kernel {named!r} has a length-scale. "
-                "Give one of the two."
-            )
-        return named
-    if chosen or median:
-        return kernels
-    if isinstance(length_scale, str):
-        raise ValueError(
-            f"length_scale={length_scale!r} but it must be a number, one number per input, "
-            "'auto', 'median', 'evidence' or 'ard'."
-        )
-    return named.with_length_scale(_numbers(length_scale, d))
-
-
-def length_scale_asked(asked: Any) -> Any:
-    """``length_scale`` of an estimator, or what ``gamma`` says in its place.
-
-    Raises
-    ------
-    ValueError
-        If both are given, if there are several kernels, or one that has no gamma.
-    """
-    gamma, scale = getattr(asked, "gamma", None), getattr(asked, "length_scale", None)
-    if gamma is None:
-        return scale
-    kernel = asked.kernel
-    if not (isinstance(scale, str) and scale in (AUTO, "median")):
-        raise ValueError(
-            f"gamma={gamma!r} and length_scale={scale!r} were both given, and both say the "
-            "length-scale. Give one of the two."
-        )
-    if isinstance(kernel, Sequence) and not isinstance(kernel, str):
-        raise ValueError(
-            f"gamma={gamma!r} but {len(kernel)} kernels were given, and gamma is of one. Give one."
-        )
-    chosen = Gaussian() if isinstance(kernel, str) and kernel == AUTO else as_kernel(kernel)
-    if chosen.length_scale is not None:
-        raise ValueError(
-            f"gamma={gamma!r} but the kernel {chosen!r} has a length-scale. Give one of the two."
-        )
-    return chosen.with_gamma(gamma).length_scale
-
-
-def searches(length_scale: LengthScale) -> bool:
-    """Whether length-scales are found on the pilot."""
-    return isinstance(length_scale, str) and length_scale in ("evidence", "ard")
-
-
-def _numbers(length_scale: LengthScale, d: int) -> float | tuple[float, ...]:
-    """One length-scale, or one per input."""
-    values = np.asarray(length_scale, dtype=np.float64)
-    if values.ndim > 1 or not (np.isfinite(values).all() and (values > 0).all()):
-        raise ValueError(
-            f"length_scale={length_scale!r} but length-scales must be finite and positive: "
-            "one number, or one per input."
-        )
-    if values.ndim == 1 and len(values) != d:
-        raise ValueError(
-            f"length_scale has {len(values)} values but there are {d} inputs. "
-            "Give one number, or one per input."
-        )
-    return float(values) if values.ndim == 0 else tuple(values.tolist())
-
-
-def named_kernels(kernel: Kernel | str | Sequence[Kernel | str]) -> list[Any]:
-    """Those that compete."""
-    several = [kernel] if isinstance(kernel, str) or not isinstance(kernel, Sequence) else kernel
-    return [as_kernel(each) for each in several]
-
-
-def has_frequencies(kernel: Any) -> bool:
-    """Whether every kernel that is asked for is a function of x − x'."""
-    automatic = isinstance(kernel, str) and kernel == AUTO
-    return automatic or all(each.stationary for each in named_kernels(kernel))
-
-
-def known_kernel(kernel: Any, length_scale: Any) -> Any:
-    """The kernel with the length-scales that were given; None where they are to be found."""
-    named = named_kernels(kernel)
-    own = getattr(named[0], "length_scale", None)
-    if len(named) == 1 and own is not None:
-        return named[0]
-    if isinstance(length_scale, str):
-        return None
-    values = np.asarray(length_scale, np.float64)
-    return named[0].with_length_scale(float(values) if values.ndim == 0 else tuple(values.tolist()))
-
-
-def learns_metric(asked: MapParameters) -> bool:
-    """Whether a metric is learnt whatever left-out rows say."""
-    return isinstance(asked.metric, str) and asked.metric == "full"
-
-
-def finds_scales(asked: MapParameters) -> bool:
-    """Whether a search may take any length-scales, or a metric in their place."""
-    return isinstance(asked.length_scale, str) and asked.length_scale in (AUTO, "median")
-
-
-def check_choices(
-    kernel: Kernel | str | Sequence[Kernel],
-    length_scale: LengthScale,
-    features: FeatureMap | str,
-    d: int,
-) -> None:
-    """Refuse, before a row is read, what would be refused after the pilot.
+def check_map_for(features: FeatureMap | str, kernels: KernelRequest, d: int) -> None:
+    """Refuse, before a row is read, a map or kernels that are not for d inputs.
 
     Raises ValueError: naming the parameter.
     """
@@ -165,7 +35,7 @@ def check_choices(
         map_class(features)
     else:
         check_inputs(features.n_inputs, d)
-    check_kernel(kernel, length_scale, d)
+    kernels.check(d)
 
 
 def check_inputs(mapped: int, d: int) -> None:
@@ -174,14 +44,6 @@ def check_inputs(mapped: int, d: int) -> None:
         raise ValueError(
             f"features maps {mapped} inputs but the data have {d}. Make the map for these columns."
         )
-
-
-def check_kernel(
-    kernel: Kernel | str | Sequence[Kernel], length_scale: LengthScale, d: int
-) -> None:
-    """Refuse a kernel, or length-scales, that say no kernel of d inputs."""
-    if not searches(length_scale):
-        given_kernel(kernel, length_scale, d)
 
 
 def check_sample_rows(size: Any) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import StreamState
 from rff_stream.execution import Reading
+from rff_stream.families.kernel_request import KernelRequest
 from rff_stream.features import FeatureMap
 from rff_stream.losses.classification import Loss
 from rff_stream.moments import AugmentedRow
@@ -49,14 +50,13 @@ class DrawnMap:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MapParameters:
-    """The parameters of an estimator that a map is drawn by."""
+    """The parameters of an estimator that a map is drawn by, with what was left open decided."""
 
     features: Any
     """Maps of single columns have already been combined into one map of all inputs (map, name of
     one, or a request such as ``Cells()``)."""
-    kernel: Any  # as in KernelRidge, like all up to ``sums``
-    length_scale: Any
-    n_components: Any
+    kernels: KernelRequest
+    n_components: Any  # as in KernelRidge, like all up to ``sums``
     dtype: Any
     sums: Any
     penalty: Any  # float, array or str: α as it was given, or the rule that finds it
@@ -70,6 +70,11 @@ class MapParameters:
     """CPU seconds that the search for a map may take; None for no limit."""
     longitudes: tuple[int, ...] = ()
     """Places of the inputs that are longitudes."""
+
+    @property
+    def learns_metric(self) -> bool:
+        """Whether a metric is learnt whatever left-out rows say."""
+        return isinstance(self.metric, str) and self.metric == "full"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
+from rff_stream.families.kernel_request import AUTO, KernelRequest
 from rff_stream.families.level_intercepts import mapped_inputs, refuse_coded
-from rff_stream.families.parameters import (
-    AUTO,
-    COMPETING,
-    DEFAULT_COMPONENTS,
-    RADIAL,
-    known_kernel,
-    named_kernels,
-)
+from rff_stream.families.parameters import COMPETING, DEFAULT_COMPONENTS, RADIAL
 from rff_stream.families.protocol import WHOLE, ClassFamily, Family, MapParameters
 from rff_stream.kernels import RadialKernel
 from rff_stream.length_scales.map_search import MOST_OF_METRIC
@@ -41,33 +34,28 @@ def default_request() -> Any:
     return next(each for each in found if each is not None)
 
 
-def decided(asked: MapParameters, *, choose: bool) -> MapParameters:
-    """The parameters with what was left open: ``"auto"``, and no ``n_components``.
+def decided(
+    features: Any, kernel: Any, length_scale: Any, n_components: Any, metric: Any, *, choose: bool
+) -> tuple[Any, KernelRequest, int]:
+    """Map, kernels and R, with what was left open: ``"auto"``, and no ``n_components``.
 
     The data decide on everything where neither a map nor its size is said, and on kernels,
     length-scales and metric of cells. Any other map is one of the whole space with 2,048 columns,
     a Gaussian kernel and the median length-scale. Numbers are length-scales of a Gaussian.
     """
-    features: Any = asked.features
-    kernel: Any = asked.kernel
-    scale: Any = asked.length_scale
     if isinstance(features, str) and features == AUTO:
-        features = default_request() if choose and asked.n_components is None else WHOLE
+        features = default_request() if choose and n_components is None else WHOLE
     finds = family_of(features).finds_kernels(features)
-    found = isinstance(scale, str) and scale in (AUTO, "median", "ard", "evidence")
+    rule = length_scale if isinstance(length_scale, str) else None
     if isinstance(kernel, str) and kernel == AUTO:
-        every = RADIAL if isinstance(asked.metric, str) and asked.metric == "full" else COMPETING
-        kernel = every if finds and found else "gaussian"
-    if isinstance(scale, str) and scale in (AUTO, "median"):
-        scale = AUTO if finds and known_kernel(kernel, AUTO) is None else "median"
-    r = asked.n_components
-    return replace(
-        asked,
-        features=features,
-        kernel=kernel,
-        length_scale=scale,
-        n_components=DEFAULT_COMPONENTS if r is None else int(r),
-    )
+        every = RADIAL if isinstance(metric, str) and metric == "full" else COMPETING
+        found = finds and rule in (AUTO, "median", "ard", "evidence")
+        kernel = every if found else "gaussian"
+    if rule in (AUTO, "median"):
+        open_scale = finds and KernelRequest.of(kernel, AUTO).known is None
+        length_scale = AUTO if open_scale else "median"
+    size = DEFAULT_COMPONENTS if n_components is None else int(n_components)
+    return features, KernelRequest.of(kernel, length_scale), size
 
 
 def joined(maps: Sequence[Any]) -> Any:
@@ -146,12 +134,12 @@ def check_metric(asked: MapParameters, n_inputs: int) -> None:
             f"metric='full' but features={asked.features!r}, and a metric is learnt in front of "
             "cells, or of a map that is drawn by name. Leave features out, or use metric='auto'."
         )
-    if known_kernel(asked.kernel, asked.length_scale) is not None:
+    if asked.kernels.known is not None:
         raise ValueError(
-            f"metric='full' but length_scale={asked.length_scale!r} and kernel={asked.kernel!r} "
-            "give length-scales, and a metric is learnt in their place. Leave one of them out."
+            f"metric='full' but {asked.kernels.known!r} has length-scales, and a metric is learnt "
+            "in their place. Leave one of them out."
         )
-    for kernel in named_kernels(asked.kernel):
+    for kernel in asked.kernels.named:
         if not isinstance(kernel, RadialKernel):
             raise ValueError(
                 f"metric='full' but {kernel!r} is no function of ‖x − x'‖, and a metric is learnt "

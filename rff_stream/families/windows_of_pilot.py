@@ -12,7 +12,6 @@ from rff_stream.execution import Reading
 from rff_stream.execution.leaves import Leaf
 from rff_stream.execution.pilot_boxes import pilot_boxes
 from rff_stream.families.maps import logger
-from rff_stream.families.parameters import finds_scales, named_kernels
 from rff_stream.families.protocol import MapParameters
 from rff_stream.features.composed import encode_rows
 from rff_stream.features.normal_scores import NormalScores, heavy_inputs
@@ -46,10 +45,9 @@ FEWEST_LEVELS = 4
 """With fewer values of an input in a window, its length-scale cannot be estimated there."""
 
 
-def seconds_of_windows(kernel: Any, n_rows: int) -> float:
+def seconds_of_windows(n_kernels: int, n_rows: int) -> float:
     """CPU seconds, about, of a search by windows: for each kernel and once more for a metric."""
-    looks = len(named_kernels(kernel)) + 1
-    return looks * SEARCH_SECONDS * min(1.0, n_rows / SEARCHED_ROWS)
+    return (n_kernels + 1) * SEARCH_SECONDS * min(1.0, n_rows / SEARCHED_ROWS)
 
 
 def pilot_windows(rows: RowWindow, rng: np.random.Generator) -> list[RowWindow]:
@@ -128,7 +126,7 @@ def map_search(
     two maps compete where it is said. Where scores do not compete, values that no length-scale in
     reach can tell apart are bounded.
     """
-    free = finds_scales(asked)
+    free = asked.kernels.free
     heavy = heavy_inputs(rows.x) if scores and free else np.empty(0, np.int64)
     if not len(heavy):
         low, high = Pilot(rows.x, rows.y, rows.w).bounds(RANGE)
@@ -141,10 +139,10 @@ def map_search(
         rows,
         blocks,
         in_rows,
-        named_kernels(asked.kernel),
+        list(asked.kernels.named),
         shape,
         rng,
-        ard=asked.length_scale != "evidence",
+        ard=asked.kernels.rule != "evidence",
         metric=learns,
         only_metric=learns and asked.metric == "full",
         sizes=sizes,

@@ -19,12 +19,7 @@ from rff_stream.errors import ModelError, warn
 from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.longitude import TURN, longitudes_in, reaches_around
-from rff_stream.families.parameters import (
-    check_inputs,
-    known_kernel,
-    named_kernels,
-    number_or_array,
-)
+from rff_stream.families.parameters import check_inputs, number_or_array
 from rff_stream.families.protocol import (
     DrawnMap,
     Family,
@@ -273,7 +268,7 @@ class GridFamily(Family):
                 "alpha='gcv' but the penalty on a grid of frequencies is a number, 'evidence' or "
                 "'cv'. Choose one of them."
             )
-        for kernel in named_kernels(asked.kernel):
+        for kernel in asked.kernels.named:
             kernel.spectral_density(np.ones((1, n_inputs)))
 
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
@@ -301,7 +296,7 @@ class GridFamily(Family):
             return DrawnMap(asked.features, self.row(given, pilot, columns), {})
         request = _request(given)
         features: Any = _grid_over(request, pilot, columns)
-        kernel: Any = known_kernel(asked.kernel, asked.length_scale)
+        kernel: Any = asked.kernels.known
         scales: dict[str, Array] = {}
         tail = TAIL
         if request.modes is None and kernel is None:
@@ -341,8 +336,8 @@ def foresee_solve(cost: GridCost, asked: MapParameters, n_rows: int) -> GridCost
     A kernel without length-scales, or of rows whose extent no box says, is taken at a tenth of
     the extent, and a penalty that is to be found at σₙ² = σ_f²/100.
     """
-    families, features = named_kernels(asked.kernel), asked.features
-    known, d = known_kernel(asked.kernel, asked.length_scale), len(cost.modes)
+    families, features = asked.kernels.named, asked.features
+    known, d = asked.kernels.known, len(cost.modes)
     scales, box = np.full(d, ASSUMED_SCALE), getattr(features, "box", None) or {}
     if known is not None and isinstance(features, GridFeatures):
         scales = length_scale_vector(known, d) / features.period * (1 + PADDING)
@@ -404,14 +399,14 @@ def _kernel_of(totals: Totals, penalty: Any, trend: Any) -> tuple[Kernel, GridCh
     """The kernel that is given, or of highest evidence with what was found beside it."""
     moments, asked = totals.total, totals.asked
     assert asked is not None
-    kernel = known_kernel(asked.kernel, asked.length_scale)
+    kernel = asked.kernels.known
     several = moments.row.n_targets > 1
     if kernel is not None and (several or not is_named(penalty, "evidence")):
         return kernel, None
-    one: Scales = "one" if is_named(asked.length_scale, "evidence") else "each"
+    one: Scales = "one" if asked.kernels.rule == "evidence" else "each"
     choice = choose_grid_kernel(
         moments,
-        named_kernels(asked.kernel) if kernel is None else [kernel],
+        asked.kernels.named if kernel is None else [kernel],
         scales=one if kernel is None else "given",
         trend=trend,
         alpha=None if isinstance(penalty, str) else float(np.mean(penalty)),
@@ -553,7 +548,7 @@ def _look_near(
     rows = RowWindow(pilot.x, pilot.y, pilot.w)
     with single_threaded_blas():
         blocks, _ = neighbouring_rows(reading, rows, rng, asked.seed)
-        return fit_near_rows(blocks, rows, named_kernels(asked.kernel), rng=rng)
+        return fit_near_rows(blocks, rows, asked.kernels.named, rng=rng)
 
 
 def _spacing(x: Float64) -> Float64:

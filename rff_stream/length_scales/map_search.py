@@ -301,7 +301,7 @@ class _Candidate:
         """How many numbers its metric AAᵀ (d, d) of rank k has: dk − k(k − 1)/2; d if diagonal."""
         d, k = self.matrix.shape
         mixes = k < d or (self.matrix != np.diag(self.matrix.diagonal())).any()
-        return d * k - k * (k - 1) // 2 if mixes else d
+        return int(d * k - k * (k - 1) // 2 if mixes else d)
 
     def behind(self, other: _Candidate) -> tuple[float, float]:
         """Mean difference of squared errors, and its standard error; (∞, 0) where a fit failed."""

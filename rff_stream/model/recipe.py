@@ -11,6 +11,7 @@ from rff_stream._array import Array
 from rff_stream.execution import Reading
 from rff_stream.execution.leaves import Tally
 from rff_stream.families import DrawnMap, MapParameters, SumRequest, family_of
+from rff_stream.families.kernel_request import length_scale_asked
 from rff_stream.families.level_intercepts import coded_inputs
 from rff_stream.families.longitude import longitudes_in
 from rff_stream.families.maps import chosen_map, scale_of_map
@@ -18,7 +19,6 @@ from rff_stream.families.parameters import (
     check_n_components,
     check_sample_rows,
     check_search_seconds,
-    length_scale_asked,
 )
 from rff_stream.families.register import decided, default_request
 from rff_stream.features import FeatureMap
@@ -138,22 +138,28 @@ class Recipe(ABC):
     def map_parameters(self, columns: Columns, seed: int = 0) -> MapParameters:
         """What the map is drawn by."""
         asked = self.asked
-        given = MapParameters(
+        metric = getattr(asked, "metric", None)
+        features, kernels, size = decided(
             self.chosen_features(columns),
-            kernel=asked.kernel,
-            length_scale=length_scale_asked(asked),
-            n_components=asked.n_components,
+            asked.kernel,
+            length_scale_asked(asked),
+            asked.n_components,
+            metric,
+            choose=self.chooses and not coded_inputs(columns.inputs),
+        )
+        return MapParameters(
+            features,
+            kernels,
+            n_components=size,
             dtype=asked.dtype,
             sums=getattr(asked, "sums", "auto"),
             penalty=self.penalty,
             seed=seed,
             progress=asked.progress,
             averages=getattr(asked, "sample_rows", 0) >= FEWEST_AVERAGED,
-            metric=getattr(asked, "metric", None),
+            metric=metric,
             longitudes=longitudes_in(columns),
         )
-        choose = self.chooses and not coded_inputs(columns.inputs)
-        return decided(given, choose=choose)
 
     def drawn_by(self, request: PassRequest, seed: int) -> MapParameters:
         """The same, with what the search for a map may take beside the pass that is planned."""

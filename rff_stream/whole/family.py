@@ -25,7 +25,7 @@ from rff_stream.families.level_intercepts import draw_whole
 from rff_stream.families.linear_answer import LinearAnswer
 from rff_stream.families.maps import context_of_few, n_columns, n_entries, seconds_of_search
 from rff_stream.families.metric import columns_of_metric
-from rff_stream.families.parameters import check_choices, learns_metric, number_or_array, searches
+from rff_stream.families.parameters import check_map_for, number_or_array
 from rff_stream.families.protocol import (
     ONE_KERNEL,
     WHOLE,
@@ -188,18 +188,19 @@ class WholeFamily(Family):
 
     def check(self, asked: MapParameters, n_inputs: int) -> None:
         d = columns_of_metric(asked.metric, n_inputs)
-        check_choices(asked.kernel, asked.length_scale, asked.features, d)
+        check_map_for(asked.features, asked.kernels, d)
 
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
         size = n_columns(features, n_components)
         return PlanRequest(WholeCost(size, n_entries(features, size)))
 
     def foresee(self, request: PlanRequest, asked: MapParameters, n_rows: int) -> PlanRequest:
-        if learns_metric(asked):
-            seconds = seconds_of_windows(asked.kernel, n_rows)
-            seconds += seconds_of_search(asked.kernel, "evidence", n_rows)
-        elif isinstance(asked.features, str) and searches(asked.length_scale):
-            seconds = seconds_of_search(asked.kernel, asked.length_scale, n_rows)
+        count = len(asked.kernels.named)
+        if asked.learns_metric:
+            seconds = seconds_of_windows(count, n_rows)
+            seconds += seconds_of_search(count, n_rows, ard=False)
+        elif isinstance(asked.features, str) and asked.kernels.searched:
+            seconds = seconds_of_search(count, n_rows, ard=asked.kernels.rule == "ard")
         else:
             return request
         return replace(request, search_seconds=seconds)
@@ -278,7 +279,7 @@ def _with_trend(
     features: FeatureMap, asked: MapParameters, n_rows: int, pilot: Pilot
 ) -> FeatureMap:
     """The map, with nearly linear columns where length-scales were found and blocks ask for it."""
-    found = isinstance(asked.features, str) and searches(asked.length_scale)
+    found = isinstance(asked.features, str) and asked.kernels.searched
     if not (found and isinstance(asked.penalty, str)):
         return features
     return CheckRows.of(pilot).with_trend(features, float(n_rows))
