@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import rff_stream as rs
+from rff_stream.model.extrapolation import SeenInputs, count_outside, words_of
 
 TOLD = r"of the rows lie outside the range of the fit: input"
 
@@ -136,3 +137,32 @@ def test_what_predictions_do_outside_is_said_in_right_words(rng: Any) -> None:
         far = fit.predict([[1e3, 0.5], [1e4, 0.5]])
     assert "mean of the data" not in str(told[0].message)
     np.testing.assert_allclose(far[0], far[1], rtol=1e-3)
+
+
+def test_new_rows_of_the_same_kind_are_not_told_of_in_small_tables() -> None:
+    """200 tables of 340 heavy-tailed rows, 170 new ones each: many were told of."""
+    told = 0
+    for seed in range(200):
+        X = np.exp(1.5 * np.random.default_rng(seed).normal(size=(510, 13)))
+        reach = np.array([X[:340].min(axis=0), X[:340].max(axis=0)])
+        names = tuple(f"x{j}" for j in range(13))
+        seen = SeenInputs(reach, names, 340, np.zeros(13, int), np.zeros(13, bool))
+        told += len([*words_of(count_outside(X[340:], seen), seen)])
+    assert told <= 6  # at most 1 % a table: seven have a probability of .005
+
+
+@pytest.mark.filterwarnings("ignore:.*held-out blocks")
+def test_a_level_that_chance_leaves_out_of_a_fit_is_not_told_of() -> None:
+    """Of 40 levels, some are in one row alone; a fit without that row does not know it."""
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    level = np.minimum(rng.geometric(0.12, 900), 40).astype(str)
+    table = pd.DataFrame({"a": rng.normal(size=900), "city": level})
+    fit = rs.KernelRidge(length_scale=1.0, n_components=64, random_state=0, progress=False)
+    fit.fit(table[:600], rng.normal(size=600))
+    assert not set(level[600:]) <= set(level[:600])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit.predict(table[600:])
+    with pytest.warns(rs.NumericalWarning, match="of city that no row of the fit has"):
+        fit.predict(table[600:].assign(city="elsewhere"))

@@ -22,6 +22,10 @@ FEWEST_SHARE, TIMES_CHANCE = 0.01, 3.0
 """Share of rows outside at which a warning is given; and its ratio to the share that chance
 gives for n fitted rows."""
 
+CHANCE, MOST_ROWS = 0.01, 0.5
+"""Probability that new rows of the same kind give a warning; and share of the rows outside from
+which they are not of the same kind, however few they are."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeenInputs:
@@ -102,7 +106,8 @@ def warn_where_outside(fitted: Fitted, found: Outside | None) -> None:
     """Warn of the share of rows outside and name the input with most, unless chance explains it.
 
     Of n rows that were fitted, one more row of their kind is beyond the range of an input with
-    probability 2/(n + 1) at most. A level that the fit has not met is told of in any case.
+    probability 2/(n + 1) at most. It has one of L levels that no other row has, and that would be
+    new to a fit without it, with probability L/n at most.
     """
     seen = SeenInputs.of(fitted)
     for words in () if found is None or seen is None else words_of(found, seen):
@@ -111,17 +116,20 @@ def warn_where_outside(fitted: Fitted, found: Outside | None) -> None:
 
 def words_of(found: Outside, seen: SeenInputs) -> Iterator[str]:
     """What :func:`warn_where_outside` tells; nothing where chance may be the cause."""
-    if found.unknown.any():
-        most = int(found.unknown.argmax())
+    levels = np.bincount(seen.text, minlength=len(found.unknown) + 1)[1:]
+    new = found.unknown / max(found.n, 1)
+    by_chance = TIMES_CHANCE * (levels + 1) / (seen.n_rows + 1)
+    told = (new > 0) & ((new > by_chance) | (new > MOST_ROWS))
+    if told.any():
+        most = int(np.where(told, new, 0).argmax())
         yield (
-            f"{found.unknown[most] / found.n:.2%} of the rows have a value of "
+            f"{new[most]:.2%} of the rows have a value of "
             f"{seen.text_of(most + 1)} that no row of the fit has. All inputs made of it are 0 "
             "there, so the predictions are guesses. Leave these rows out, or fit a model to rows "
             "like them."
         )
     worst = int(found.beyond.argmax())
-    chance = TIMES_CHANCE * 2 / (seen.n_rows + 1)
-    if not found.n or found.beyond[worst] / found.n <= max(FEWEST_SHARE, chance):
+    if not found.n or _is_chance(int(found.beyond[worst]), found.n, seen):
         return
     (low, high), (least, most_seen) = seen.reach[:, worst], found.reach[:, worst]
     yield (
@@ -132,6 +140,20 @@ def words_of(found: Outside, seen: SeenInputs) -> Iterator[str]:
         "those of one map of the whole space can have any value, with standard deviations that are "
         "too small. Leave these rows out, or fit a model to rows like them."
     )
+
+
+def _is_chance(count: int, n_new: int, seen: SeenInputs) -> bool:
+    """Whether so many of m new rows may lie beyond the range of some of d inputs of n rows.
+
+    If all rows are of one kind, k of them lie beyond both ends of an input with probability at
+    most rᵏ(1 + k(1 − r)), r = m/(n + m): they are the k outermost of all, at one end or the other.
+    """
+    share, chance = count / n_new, TIMES_CHANCE * 2 / (seen.n_rows + 1)
+    if share <= max(FEWEST_SHARE, chance):
+        return True
+    r = n_new / (seen.n_rows + n_new)
+    p = r**count * (1 + count * (1 - r))
+    return share <= MOST_ROWS and p * len(seen.inputs) > CHANCE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
