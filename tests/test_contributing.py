@@ -13,18 +13,23 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
+import xarray as xr
 from click.testing import CliRunner
 
 import rff_stream as rs
 from rff_stream.cli import main
 from rff_stream.costs import WholeCost
+from rff_stream.estimators.base import plan_of
 from rff_stream.execution.reading import Reading
 from rff_stream.features import map_from_spec
-from rff_stream.features.base import MAPS
+from rff_stream.features.base import MAPS, UNDRAWN
 from rff_stream.kernels import kernel_from_spec, kernel_names
 from rff_stream.kernels.base import KERNELS
+from rff_stream.moments import stored
 from rff_stream.planning import PlanRequest
+from rff_stream.registry import FAMILY_FOLDERS
 from rff_stream.sources import open_source, opening
 from rff_stream.statistics.groups import ByFold
 
@@ -140,3 +145,114 @@ def test_an_estimator(follow: Any, rows: Any, tmp_path: Path) -> None:
     again = rs.load(tmp_path / "M.zarr").update(x + 2, y)
     assert type(again) is module.PlainRidge and again.n_rows_ == 1200
     assert "1,200 fitted" in again._repr_html_()
+
+
+# A family ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def boxes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The folder ``tests/boxes``, made known as CONTRIBUTING says; all of it goes again."""
+    before = set(sys.modules)
+    for registry in (MAPS, UNDRAWN):
+        monkeypatch.setattr(registry, "_classes", dict(registry._classes))
+        registry.forget_names()
+    monkeypatch.setattr(stored, "_CLASSES", dict(stored._CLASSES))
+    FAMILY_FOLDERS.insert(-1, "boxes")
+    yield importlib.import_module("boxes.map").Boxes
+    FAMILY_FOLDERS.remove("boxes")
+    for registry in (MAPS, UNDRAWN):
+        registry.forget_names()
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] == "boxes":
+            del sys.modules[name]
+
+
+@pytest.fixture
+def steps(rng: np.random.Generator, tmp_path: Path) -> tuple[str, Any]:
+    """A Zarr store of 1,600 rows whose target is a number of each of four columns, and noise."""
+    a, b = rng.uniform(0, 1, (2, 40, 40))
+    a[0, 0], a[1, 1] = 0, 1  # boxes of the range end where the steps do
+    y = np.array([3.0, -1.0, 7.0, 2.0, 2.0])[(a * 4).astype(int)] + 0.1 * rng.normal(size=a.shape)
+    kind = np.array(["low", "high"])[(y > 2.5).astype(int)]
+    names = ("i", "j")
+    data = xr.Dataset({"a": (names, a), "b": (names, b), "y": (names, y), "kind": (names, kind)})
+    path = f"{tmp_path}/steps.zarr"
+    data.drop_vars("kind").chunk(i=20).to_zarr(path, consolidated=False)
+    return path, data
+
+
+def test_the_table_of_a_family_names_the_files_of_the_example() -> None:
+    section = PAGE.read_text().split("### Add a family of maps:")[1].split("## ")[0]
+    listed = set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
+    files = {path.stem for path in (PAGE.parent / "tests" / "boxes").glob("*.py")}
+    assert listed == files - {"__init__"}
+
+
+def test_a_family_is_planned_fitted_stored_and_grows(
+    boxes: Any, steps: Any, tmp_path: Path
+) -> None:
+    path, data = steps
+    inputs = ["a", "b"]
+    model = rs.KernelRidge(features=boxes(4), alpha=1.0, random_state=0, progress=False)
+    plan = plan_of(model, open_source(path, "y", inputs=inputs))
+    assert "boxes" in str(plan) and plan.n_features == 16
+    model.fit(path, "y", inputs=inputs, batch="first")
+    X, y = (np.stack([data[name].values.ravel() for name in names], axis=1)
+            for names in (inputs, ["y"]))  # fmt: skip
+    box = model.features_.box_of(X)
+    mean = y.mean()
+    for each in np.unique(box):  # a dense, obvious reference
+        own = y[box == each]
+        expected = mean + (own - mean).sum() / (len(own) + 1.0)
+        np.testing.assert_allclose(model.predict(X[box == each][:1]), expected, rtol=1e-12)
+    model.save(tmp_path / "boxes.zarr", moments=True)
+    again = rs.load(tmp_path / "boxes.zarr")
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    again.update(X, y[:, 0], batch="second")
+    assert again.n_rows_ == 2 * len(X)
+    again.forget("second")
+    assert again.n_rows_ == len(X)
+    np.testing.assert_allclose(again.predict(X), model.predict(X), rtol=1e-9)
+    with pytest.raises(ValueError, match="refine=1 but means of boxes are exact"):
+        rs.KernelRidge(features=boxes(4), alpha=1.0, refine=1).fit(X, y)
+
+
+def test_a_family_is_a_process(boxes: Any, steps: Any, tmp_path: Path) -> None:
+    path, data = steps
+    model = rs.GaussianProcessRegressor(features="boxes", random_state=0, progress=False)
+    model.fit(path, "y", inputs=["a", "b"])
+    assert model.noise_variance_**0.5 == pytest.approx(0.1, rel=0.1)
+    X = np.stack([data[name].values.ravel() for name in ("a", "b")], axis=1)
+    y = data.y.values.ravel()
+    mean, std = model.predict(X, return_std=True)
+    assert np.mean(np.abs(y - mean) < 1.96 * std) == pytest.approx(0.95, abs=0.02)
+    low, high = model.predict_interval(X, 0.9)
+    assert np.mean((low <= y) & (y <= high)) == pytest.approx(0.9, abs=0.03)
+    drawn = model.sample_y(X[:50], n_samples=4000, random_state=0)
+    _, of_f = model.predict(X[:50], return_std=True, noise=False)
+    np.testing.assert_allclose(drawn.std(axis=1), of_f, rtol=6 / 4000**0.5)  # 6 standard errors
+    model.save(tmp_path / "process.zarr")
+    again = rs.load(tmp_path / "process.zarr").predict(X, return_std=True)
+    np.testing.assert_array_equal(again, (mean, std))
+
+
+def test_a_family_has_classes(boxes: Any, steps: Any, tmp_path: Path) -> None:
+    data = steps[1]
+    table = pd.DataFrame({name: data[name].values.ravel() for name in ("a", "b", "kind")})
+    X, kind = table[["a", "b"]], table.kind
+    model = rs.KernelClassifier(features=boxes(4), random_state=0, progress=False).fit(X, kind)
+    assert model.score(X, kind) > 0.99
+    probability = model.predict_proba(X)
+    np.testing.assert_allclose(probability.sum(axis=1), 1)
+    model.save(tmp_path / "classes.zarr", moments=True)
+    again = rs.load(tmp_path / "classes.zarr")
+    np.testing.assert_array_equal(again.predict_proba(X), probability)
+    again.update(X + 1e-9, kind, batch="second")
+    assert again.n_rows_ == 2 * len(X)
+    with pytest.warns(UserWarning, match="Label 'other' is new"):
+        model.partial_fit(X, np.full(len(X), "other"), batch="second")
+    assert model.classes_.tolist() == ["high", "low", "other"]
+    np.testing.assert_allclose(model.predict_proba(X)[:, 2], 0.5, atol=0.02)
+    with pytest.raises(ValueError, match="but boxes count classes"):
+        rs.KernelClassifier("hinge", features=boxes(4)).fit(X, kind)
