@@ -144,7 +144,7 @@ def test_the_smoothness_that_made_the_data_wins(rng):
         }
         assert max(ends, key=lambda each: ends[each].log_evidence) == nu
         again = climb_from(windows, rs.Matern(nu=nu), np.eye(1), False, 60)
-        assert again.log_evidence == pytest.approx(ends[nu].log_evidence, abs=0.1)
+        assert again.log_evidence == pytest.approx(ends[nu].log_evidence, abs=0.2)
 
 
 def test_left_out_errors_are_those_of_fits_without_the_row(rng):

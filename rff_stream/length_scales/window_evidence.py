@@ -35,8 +35,9 @@ STARTS = (0.03, 0.1, 0.3, 1.0, 3.0)
 RANGE = 1e3
 """Length-scales are searched for within this factor of their start."""
 
-FLAT = 0.2
-"""A search ends where a step gains less in log p: a change that rows can hardly tell."""
+FLAT = 0.1
+"""A search ends where a step gains less in log p for each number that it seeks: chance alone moves
+log p by half a unit for each."""
 
 FAILED = 1e300
 
@@ -169,20 +170,29 @@ class WindowEvidence:
             [(-bound, bound)] * len(start) if np.isfinite(bound) else [(None, None)] * len(start)
         )
         ends = float(np.log(LEAST_ALPHA)), float(np.log(MOST_ALPHA))
+
         result = optimize.minimize(
             objective,
             np.r_[start, np.clip(np.log(alpha), *ends)],
             jac=True,
             method="L-BFGS-B",
             bounds=[*bounds, ends],
-            callback=self._stop_when_spent,
-            options={"maxiter": iterations, "maxfun": 2 * iterations, "ftol": FLAT / self.freedom},
+            callback=self._stop(FLAT * (len(start) + 1) / self.freedom),
+            options={"maxiter": iterations, "maxfun": 2 * iterations, "ftol": 0.0},
         )
         return result.x, float(result.fun)
 
-    def _stop_when_spent(self, intermediate_result: optimize.OptimizeResult) -> None:
-        if self._budget.is_spent:
-            raise StopIteration
+    def _stop(self, flat: float) -> Callable[[optimize.OptimizeResult], None]:
+        """Ends a search whose last step gained no more, or whose budget is spent."""
+        before = np.inf
+
+        def callback(intermediate_result: optimize.OptimizeResult) -> None:
+            nonlocal before
+            gain, before = before - intermediate_result.fun, intermediate_result.fun
+            if gain < flat or self._budget.is_spent:
+                raise StopIteration
+
+        return callback
 
     def _fit(self, kernel: ExactKernel, matrix: Float64, point: Float64, value: float) -> MetricFit:
         return MetricFit(kernel, matrix, float(np.exp(point[-1])), -value * self.freedom)
