@@ -190,7 +190,7 @@ class RowOptions:
     holdout: float | None
     holdout_by: str | None
     weights: str | None
-    missing_rows: Literal["error", "drop"] | None
+    missing_rows: Literal["error", "drop", "indicate"] | None
     missing_chunks: Literal["auto", "error", "fill"] | None
     storage_options: dict[str, Any] | None
 
@@ -314,8 +314,9 @@ ROWS = (
     ),
     click.option("--weights", metavar="NAME", help="A weight for every row; 0 leaves it out."),
     click.option(
-        "--missing-rows", type=click.Choice(["error", "drop"]),
-        help="drop: leave out rows with NaN (land, gaps). By default they are an error.",
+        "--missing-rows", type=click.Choice(["error", "drop", "indicate"]),
+        help="drop: leave out rows with NaN (land, gaps); indicate: a missing input is "
+        "information. By default NaN is an error.",
     ),
     click.option(
         "--missing-chunks", type=click.Choice(["auto", "error", "fill"]),

@@ -55,7 +55,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     _: KW_ONLY
     features: FeatureChoice = "whole"
-    missing_rows: Literal["error", "drop"] = "error"
+    missing_rows: Literal["error", "drop", "indicate"] = "error"
     missing_chunks: Literal["auto", "error", "fill"] = "auto"
     dtype: Literal["float32", "float64"] = "float32"
     sample_rows: int = 2000
@@ -375,7 +375,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self.missing_rows == "drop"
+        tags.input_tags.allow_nan = self.missing_rows != "error"
         tags.input_tags.sparse = True
         return tags
 
@@ -403,7 +403,7 @@ def _attributes(fitted: Fitted, recipe: Recipe) -> dict[str, Any]:
     found: dict[str, Any] = {
         "features_": fitted.features,
         "columns_": fitted.columns,
-        "n_features_in_": fitted.n_inputs,
+        "n_features_in_": fitted.n_inputs - len(fitted.columns.indicated),
         "n_rows_": fitted.n_rows,
         "n_missing_": fitted.n_missing,
         "feature_names_in_": np.array(names, dtype=object) if names else None,

@@ -100,9 +100,11 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
         Folds of ``alpha="cv"``. Each has 16 runs of rows, and its own sums from the one read.
     fit_intercept : bool, default=True
         Whether to fit an unpenalised μ. Set False for the model of scikit-learn's KernelRidge.
-    missing_rows : {"error", "drop"}, default="error"
-        "drop" leaves out rows with NaN (land, gaps); predictions of them are NaN. "error" refuses
-        them, wherever they come from and whatever they are for.
+    missing_rows : {"error", "drop", "indicate"}, default="error"
+        "drop" leaves out rows with NaN (land, gaps); predictions of them are NaN. "indicate" takes
+        a missing input as information: the input has its median there, and where some of its values
+        are missing at a first look, an input "u=missing" says so; rows without a target are left
+        out. "error" refuses rows with NaN, wherever they come from and whatever they are for.
     missing_chunks : {"auto", "error", "fill"}, default="auto"
         The meaning of an absent Zarr chunk; see :func:`rff_stream.open_source`.
     dtype : {"float32", "float64"}, default="float32"

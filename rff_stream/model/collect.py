@@ -16,6 +16,7 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.planning import Plan
 from rff_stream.sources import Source, open_source
+from rff_stream.sources.request import check_choice
 
 
 def collect(
@@ -98,6 +99,7 @@ def collect(
     >>> rs.collect(features, x, x[:, 0]).n
     500
     """
+    check_choice("missing_rows", missing_rows, ("error", "drop"))
     missing: Any = {"missing_rows": missing_rows, "missing_chunks": missing_chunks}
     source = open_source(X, y, sample_weight, inputs=inputs, dim=dim, by=by, **missing)
     _check_map_row_and_plan(source, features, row, plan, order, sums)

@@ -18,6 +18,7 @@ from rff_stream.sources.arrays import target_names as unnamed_targets
 from rff_stream.sources.columns import base_of
 from rff_stream.sources.container_types import is_names
 from rff_stream.sources.levels import column_of_level
+from rff_stream.sources.missing import without_indicators
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +35,7 @@ class Opened:
     @property
     def inputs(self) -> Any:
         """Inputs (n, d) of rows in memory, sparse ones as they are; NaN where a row is missing."""
-        if kind_of(self.X) == "array":
+        if kind_of(self.X) == "array" and not self.columns.fills:
             return self.X
         source = self.source
         box = tuple((0, size) for size in source.shape)
@@ -49,6 +50,11 @@ def open_rows(asked: Any, selection: Selection, target: Target) -> Opened:
     """The rows of a fit, from any container; refuses those without the target that is needed."""
     y = None if target == "none" else selection.y
     names = target_names(selection.X, y)
+    if target == "none" and asked.missing_rows == "indicate":
+        raise ValueError(
+            f"missing_rows='indicate' but {type(asked).__name__} has no target that missing inputs "
+            "could tell of. Use 'drop', or fill them before."
+        )
     checked, labels = check_values(copy.copy(asked), replace(selection, y=y), target)
     source = open_selection(under_rules(asked, checked, target))
     columns, units = source.columns, source.columns.units
@@ -68,7 +74,7 @@ def open_rows(asked: Any, selection: Selection, target: Target) -> Opened:
         source,
         columns,
         target == "labels" or (single and len(columns.targets) <= 1),
-        source.columns.inputs if text else (),  # as scikit-learn keeps them
+        without_indicators(columns).inputs if text else (),  # as scikit-learn keeps them
         labels,
         checked.X,
     )
@@ -91,7 +97,7 @@ def open_later(
     named = isinstance(y, str) or (is_names(y) and kind_of(X) != "array")
     if wanted and ((in_memory(X) and not named) or (target == "labels" and named)):
         check_targets(wanted, target_names(X, y), named=True, scored=scored)
-    check_inputs(columns.inputs, selection.inputs)
+    check_inputs(without_indicators(columns).inputs, selection.inputs)
     selection = replace(selection, y=y if wanted else None, inputs=None)
     checked, labels = check_values(asked, selection, target, later=True, scored=scored)
     known = replace(columns, weight="")

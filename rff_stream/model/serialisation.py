@@ -67,8 +67,11 @@ def plain_selection(selection: Selection) -> dict[str, Any]:
 
 def plain_columns(columns: Columns) -> dict[str, Any]:
     """Names and units of columns, as JSON."""
-    plain = asdict(columns).items()
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in plain}
+    plain = asdict(columns)
+    for name in ("fills", "indicated"):  # of fits that take missing inputs as information
+        if not plain[name]:
+            del plain[name]
+    return {n: list(value) if isinstance(value, tuple) else value for n, value in plain.items()}
 
 
 def columns_from_plain(plain: Mapping[str, Any]) -> Columns:
@@ -76,7 +79,8 @@ def columns_from_plain(plain: Mapping[str, Any]) -> Columns:
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()
     }
-    return Columns(**values)
+    fills = tuple((str(name), float(value)) for name, value in values.pop("fills", ()))
+    return Columns(**values, fills=fills)
 
 
 def plain_value(value: Any) -> Any:

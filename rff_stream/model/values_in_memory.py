@@ -206,7 +206,7 @@ def _remedy_for_missing(estimator: Any) -> Iterator[None]:
 
 
 def _finite(estimator: Any) -> bool | str:
-    return "allow-nan" if estimator.missing_rows == "drop" else True
+    return True if estimator.missing_rows == "error" else "allow-nan"
 
 
 def _beside(values: Any) -> Any:

@@ -31,6 +31,7 @@ from rff_stream.sources.levels import (
     levels_of,
     split_level,
 )
+from rff_stream.sources.missing import IsMissing, spread_values, with_indicators
 from rff_stream.sources.protocol import Columns
 from rff_stream.sources.request import HoldOut, InHoldOut, Selection, comparison
 from rff_stream.sources.rows import (
@@ -66,17 +67,19 @@ class NamedVariable:
     columns: tuple[str, ...] | None = None
     """Names of all columns, if they are not made from the labels of the dimensions."""
     levels: tuple[str, ...] = ()  # of categories or text: each is a column of 0 and 1
+    fills: tuple[float, ...] | None = None  # as in VariableUse
+    indicates: bool = False  # whether it says where the numbers of the variable are missing
 
     @property
     def units(self) -> str:
         """Units of its numbers."""
-        own = "" if self.field or self.levels else self.variable.units
+        own = "" if self.field or self.levels or self.indicates else self.variable.units
         return self.units_of_time or own
 
     @property
     def units_of_time(self) -> str:
         """Units of times as numbers; "" where it holds others."""
-        if self.field or self.levels:
+        if self.field or self.levels or self.indicates:
             return ""
         return units_of_time(self.variable.dtype, self.variable.calendar)
 
@@ -92,6 +95,8 @@ class NamedVariable:
 
     def numbers(self) -> Convert:
         """The conversion to float64."""
+        if self.indicates:
+            return IsMissing(replace(self, indicates=False).numbers())
         if self.field:
             return self.accessor
         if self.levels:
@@ -219,6 +224,11 @@ def align(container: Container, selection: Selection) -> SourceBuilder:
     if selection.columns is not None:
         check_units(selection.columns, inputs, [] if selection.y_labels else targets)
     builder = SourceBuilder(sizes)
+    fitted = selection.columns
+    if fitted.fills if fitted is not None else selection.missing_rows == "indicate":
+        look = getattr(container, "look", spread_values)
+        inputs, fills, indicated = with_indicators(inputs, builder.dims, fitted, look)
+        builder.fills, builder.indicated = tuple(fills.items()), indicated
     for each in inputs:
         builder.numbers("input", each)
     for each in targets:
@@ -288,6 +298,8 @@ class SourceBuilder:
         self.names: dict[str, list[str]] = {"input": [], "target": []}
         self.units: dict[str, list[str]] = {"input": [], "target": []}
         self.weight = ""
+        self.fills: tuple[tuple[str, float], ...] = ()
+        self.indicated: tuple[str, ...] = ()
         self.holdouts: list[HoldOut] = []
 
     def numbers(self, role: Literal["input", "target"], found: NamedVariable) -> None:
@@ -355,7 +367,8 @@ class SourceBuilder:
         if not any(variable is other for other in self.variables):
             self.variables.append(variable)
         index = next(i for i, other in enumerate(self.variables) if other is variable)
-        self.uses.append((VariableUse(index, role, convert, at), picks))
+        fills = None if found.indicates or role != "input" else found.fills
+        self.uses.append((VariableUse(index, role, convert, at, fills=fills), picks))
 
     def picks(self, found: NamedVariable) -> Picks:
         """Places of the extra dimensions, one tuple a column."""
@@ -390,7 +403,7 @@ class SourceBuilder:
         """Which rows count, under the names of the columns."""
         inputs, targets = (tuple(self.names[role]) for role in ("input", "target"))
         units = (*self.units["input"], *self.units["target"])
-        columns = Columns(inputs, targets, units, self.weight)
+        columns = Columns(inputs, targets, units, self.weight, self.fills, self.indicated)
         return Rules(columns, selection.missing_rows)
 
     def source(self, wrap: Wrap, selection: Selection) -> VariablesSource:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from rff_stream.sources.container_types import TABLES_OF_PANDAS, type_is_from, unknown_container
+from rff_stream.sources.missing import without_indicators
 from rff_stream.sources.protocol import Columns, Source
 from rff_stream.sources.request import Selection, Where
 
@@ -126,8 +127,10 @@ def open_source(
         Group label of each row; for several columns the text "month=1,region=north".
     y_labels : bool
         y is the class of each row, not a number; then ``by`` is not used.
-    missing_rows : {"error", "drop"}
-        The meaning of a NaN in a row. Use "drop" if the data have gaps.
+    missing_rows : {"error", "drop", "indicate"}
+        The meaning of a NaN in a row. Use "drop" if the data have gaps. "indicate": inputs have
+        their median there, and an input "u=missing" says where; rows without a target are left
+        out.
     missing_chunks : {"auto", "error", "fill"}
         The meaning of an absent Zarr chunk. "auto": its rows are missing if the fill value
         means missing, otherwise it is an error. "fill": all its values are the fill value.
@@ -182,5 +185,7 @@ def open_selection(selection: Selection) -> Source:
     opener = opener_of(selection.X)
     if opener is None:
         raise unknown_container("X", selection.X)
+    if selection.columns is not None:
+        selection = replace(selection, columns=without_indicators(selection.columns))
     source: Source = import_module(opener.module, __package__).open_container(selection)
     return source

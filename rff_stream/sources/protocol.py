@@ -45,6 +45,10 @@ class Columns:
     """Units of inputs, then targets: the ``units`` attribute, "days since 1970-01-01" (with
     " (calendar)" for others than the standard one) for times, "" if unknown."""
     weight: str = ""  # name of the weight column, "" if rows have no weights
+    fills: tuple[tuple[str, float], ...] = ()
+    """(input, what stands in the place of a missing value) with ``missing_rows="indicate"``."""
+    indicated: tuple[str, ...] = ()
+    """Inputs whose missing values are information: the last inputs, "u=missing", say where."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

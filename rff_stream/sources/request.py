@@ -165,6 +165,10 @@ Where = tuple[str, str, Any] | HoldOut
 """(name, op, value), or a hold-out."""
 
 
+MISSING_ROWS = ("error", "drop", "indicate")
+"""What a missing value means: an error, no row, or information that an input has."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
     """Which rows and columns of a container are read, and what they mean.
@@ -182,7 +186,7 @@ class Selection:
     by: Any = None  # label of each row: a name, names, or values beside X
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
     """For URLs, as fsspec takes them; may hold secrets."""
-    missing_rows: str = "error"  # {"error", "drop"}
+    missing_rows: str = "error"  # {"error", "drop", "indicate"}
     missing_chunks: str = "auto"  # {"auto", "error", "fill"}
     y_labels: bool = False  # y is the label of each row, not a number
     columns: Columns | None = None
@@ -226,7 +230,7 @@ class Selection:
                 f"{both[0]!r} is the target and an input, so it would be predicted from itself. "
                 "Take it out of inputs."
             )
-        check_choice("missing_rows", self.missing_rows, ("error", "drop"))
+        check_choice("missing_rows", self.missing_rows, MISSING_ROWS)
         check_choice("missing_chunks", self.missing_chunks, ("auto", "error", "fill"))
 
 

@@ -264,6 +264,8 @@ class VariableUse:
     at: slice | None = None  # columns of x or y that it fills
     pick: tuple[int, ...] | None = None
     """Which of its columns (extra dimensions flattened); None: all, in order."""
+    fills: tuple[float, ...] | None = None
+    """What stands in the place of a missing value, one for each column; None: nothing does."""
 
     def columns(self, values: Array, n_dims: int) -> Array:
         """Values with the extra dimensions flattened into one: (sample dims…, columns)."""
@@ -330,6 +332,8 @@ def place(slab: Slab, use: VariableUse, values: Array, shape: tuple[int, ...]) -
     found = use.columns(use.convert(values), len(shape))
     if use.role in ("input", "target"):
         rows = slab.x if use.role == "input" else slab.y
+        if use.fills is not None:
+            found = np.where(np.isnan(found), use.fills, found)
         rows[..., use.at] = found
         return
     full = np.broadcast_to(found[..., 0], shape).reshape(-1)

@@ -1,0 +1,150 @@
+"""Missing inputs as information: a median in their place, and an input that says where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+
+import reference_answers as reference
+import rff_stream as rs
+from rff_stream._array import Array
+from rff_stream.errors import DataError
+from test_one_way_in import CONTAINERS, Columns, Given, Rule, columns, in_numpy
+
+N = 80
+MAP = rs.FourierFeatures.sample(rs.Gaussian(1.5), 3, 16, rng=0, dtype="float64")
+ALPHA = 0.1
+
+
+def ridge(**choices: Any) -> rs.KernelRidge:
+    return rs.KernelRidge(
+        features=MAP, alpha=ALPHA, missing_rows="indicate", dtype="float64", sums="float64",
+        progress=False, **choices,
+    )  # fmt: skip
+
+
+def filled(cols: Columns, median: float) -> Array:
+    """u with its median of the fit, v, and where u is missing."""
+    absent = np.isnan(cols["u"])
+    return np.column_stack([np.where(absent, median, cols["u"]), cols["v"], absent])
+
+
+def dense(median: float, *parts: Columns) -> Any:
+    """x ↦ ŷ of the rows, from one dense system of equations."""
+    z = MAP(np.concatenate([filled(cols, median) for cols in parts]))
+    y = np.concatenate([cols["a"] for cols in parts])[:, None]
+    coef, intercept = reference.ridge(z, y, np.ones(len(y)), MAP.prior(), ALPHA, fit_intercept=True)
+    return lambda cols: (MAP(filled(cols, median)) @ coef + intercept)[:, 0]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_every_container_and_verb(container: str, tmp_path: Path) -> None:
+    made, rule = CONTAINERS[container], Rule(gaps=True)
+    first, second = columns(0, gaps=True), columns(1, gaps=True)
+    a = Given(made, rule, first, tmp_path / "a")
+    b = Given(made, rule, second, tmp_path / "b")
+    median = float(np.nanmedian(first["u"]))
+    one, both = dense(median, first), dense(median, first, second)
+    fitted = ridge().fit(a.X, a.y, **a.inputs)
+    name = fitted.columns_.inputs[0]
+    assert fitted.columns_.inputs[2:] == (f"{name}=missing",)
+    assert (fitted.n_features_in_, fitted.n_rows_) == (2, N)
+    found = in_numpy(fitted.predict(b.X), 1)[:, 0]
+    np.testing.assert_allclose(found, one(second), rtol=1e-8, atol=1e-8)
+    missed = ((second["a"] - one(second)) ** 2).sum()
+    r2 = 1 - missed / ((second["a"] - second["a"].mean()) ** 2).sum()
+    assert fitted.score(b.X, b.y) == pytest.approx(r2, rel=1e-8)
+    assert fitted.residuals(b.X, b.y).n == N
+    for grown in (
+        ridge().fit(a.X, a.y, **a.inputs).update(*b.later, batch="second"),
+        ridge().fit(a.X, a.y, **a.inputs).partial_fit(b.X, *(() if b.named else (b.y,))),
+    ):
+        assert grown.n_rows_ == 2 * N
+        found = in_numpy(grown.predict(b.X), 1)[:, 0]
+        np.testing.assert_allclose(found, both(second), rtol=1e-8, atol=1e-8)
+
+
+def table(n: int = 400) -> tuple[Array, Array]:
+    """Inputs (n, 3) of which the second is missing where that tells of the target."""
+    rng = np.random.default_rng(0)
+    x, gone = rng.normal(size=(n, 3)), rng.random(n) < 0.3
+    y = np.sin(2 * x[:, 0]) + x[:, 1] + 2 * gone
+    x[gone, 1] = np.nan
+    return x, y
+
+
+def test_a_saved_model_fills_alike(tmp_path: Path) -> None:
+    x, y = table()
+    model = rs.KernelRidge(missing_rows="indicate", random_state=0).fit(x, y)
+    model.save(tmp_path / "model.zarr", moments=True)
+    loaded = rs.load(tmp_path / "model.zarr")
+    assert loaded.columns_ == model.columns_
+    assert np.array_equal(loaded.predict(x), model.predict(x))
+    loaded.set_params(missing_rows="drop")  # says what a target without a value means
+    assert np.array_equal(loaded.predict(x), model.predict(x))
+
+
+def test_that_a_value_is_missing_tells_of_the_target() -> None:
+    x, y = table(1200)
+    asked = {"missing_rows": "indicate", "random_state": 0}
+    model = rs.GaussianProcessRegressor(**asked).fit(x[:800], y[:800])
+    spread = y[800:].std()
+    error = np.sqrt(np.mean((model.predict(x[800:]) - y[800:]) ** 2))
+    # x1 is unknown in 30 % of the rows: its variance there is the least error, √.3 = .55.
+    assert error < 1.1 * 0.3**0.5 < 0.5 * spread
+    assert model.importance_["x1=missing"] > 0.2
+    classes = rs.KernelClassifier(**asked).fit(x[:800], y[:800] > 1)
+    assert classes.score(x[800:], y[800:] > 1) > 0.88
+
+
+def test_rows_without_a_target_are_left_out_and_other_inputs_may_miss_values_later() -> None:
+    x, y = table()
+    y[:7] = np.nan
+    model = rs.KernelRidge(missing_rows="indicate", n_components=64, random_state=0).fit(x, y)
+    assert model.n_rows_ == len(y) - 7
+    later = x.copy()
+    later[:, 0] = np.nan  # had no missing value in the fit: its median stands there
+    alike = np.where(np.isnan(later), dict(model.columns_.fills)["x0"], later)
+    alike[:, 1] = x[:, 1]
+    assert np.array_equal(model.predict(later), model.predict(alike))
+
+
+def test_a_missing_category_is_none_of_the_levels() -> None:
+    rng = np.random.default_rng(1)
+    sky = rng.choice(np.array(["sun", "rain", None], object), 300)
+    frame = pd.DataFrame({"sky": sky, "u": rng.normal(size=300)})
+    effect = {"sun": 1.0, "rain": -1.0, None: 4.0}
+    frame["y"] = [effect[level] for level in sky] + 0.1 * frame["u"]
+    model = rs.KernelRidge(missing_rows="indicate", random_state=0).fit(frame, "y")
+    assert model.columns_.inputs == ("sky=rain", "sky=sun", "u")
+    assert model.score(frame, "y") > 0.99
+    many = frame.assign(sky=[f"level {i % 90}" for i in range(300)])
+    many.loc[:40, "sky"] = None
+    coded = rs.KernelRidge(missing_rows="indicate", random_state=0).fit(many, "y")
+    assert coded.columns_.inputs == ("sky=*", "u")
+    assert np.isfinite(coded.predict(many)).all()
+
+
+@pytest.mark.parametrize("missing", ["drop", "error"])
+def test_columns_are_as_before_where_nothing_is_indicated(missing: str) -> None:
+    x, y = np.random.default_rng(0).normal(size=(50, 2)), np.arange(50.0)
+    model = rs.KernelRidge(n_components=16, missing_rows=missing).fit(x, y)
+    assert (model.columns_.fills, model.columns_.indicated) == ((), ())
+
+
+def test_what_has_no_target_or_no_lengths_is_refused() -> None:
+    x, y = table(60)
+    with pytest.raises(ValueError, match="KernelDensity has no target"):
+        rs.KernelDensity(missing_rows="indicate").fit(x)
+    lazy = da.from_array(x, chunks=(20, 3))
+    unknown, targets = lazy[lazy[:, 0] > -9], da.from_array(y, chunks=20)[lazy[:, 0] > -9]
+    with pytest.raises(DataError, match="compute_chunk_sizes"):
+        rs.KernelRidge(missing_rows="indicate").fit(unknown, targets)
+    with pytest.raises(DataError, match="missing_rows='indicate' but it must be one of"):
+        rs.collect(MAP, x, y, missing_rows="indicate")
