@@ -9,10 +9,12 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 import reference_answers as reference
 import rff_stream as rs
 from rff_stream._array import Array
+from rff_stream.cli import main
 from rff_stream.errors import DataError
 from test_one_way_in import CONTAINERS, Columns, Given, Rule, columns, in_numpy
 
@@ -148,3 +150,14 @@ def test_what_has_no_target_or_no_lengths_is_refused() -> None:
         rs.KernelRidge(missing_rows="indicate").fit(unknown, targets)
     with pytest.raises(DataError, match="missing_rows='indicate' but it must be one of"):
         rs.collect(MAP, x, y, missing_rows="indicate")
+
+
+def test_the_shell_knows_it(tmp_path: Path) -> None:
+    x, y = table(120)
+    rows, made, out = (str(tmp_path / name) for name in ("rows.csv", "model.zarr", "out.csv"))
+    pd.DataFrame({"u": x[:, 0], "v": x[:, 1], "y": y}).to_csv(rows, index=False)
+    asked = ["--target", "y", "--missing-rows", "indicate", "--n-components", "32"]
+    run = CliRunner()
+    assert run.invoke(main, ["fit", rows, *asked, "--model", made]).exit_code == 0
+    assert run.invoke(main, ["predict", made, rows, "--output", out]).exit_code == 0
+    assert np.isfinite(pd.read_csv(out)["y"]).all() and len(pd.read_csv(out)) == 120
