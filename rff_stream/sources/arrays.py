@@ -11,7 +11,7 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.blocks import BlockSource, Member, block_source, check_counts
-from rff_stream.sources.columns import NamedVariable, align
+from rff_stream.sources.columns import align
 from rff_stream.sources.container_types import (
     KindError,
     have_unknown_rows,
@@ -20,6 +20,7 @@ from rff_stream.sources.container_types import (
     unknown_container,
 )
 from rff_stream.sources.graph_arrays import recheck
+from rff_stream.sources.named_variables import NamedVariable
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Selection
 from rff_stream.sources.variables import Variable, variable_of

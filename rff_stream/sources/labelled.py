@@ -11,16 +11,10 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.arrays import array_like, target_names
-from rff_stream.sources.columns import (
-    NamedVariable,
-    align,
-    base_of,
-    labels_of,
-    plain_names,
-    virtual_column,
-)
+from rff_stream.sources.columns import align, base_of, plain_names, virtual_column
 from rff_stream.sources.container_types import is_from, is_names
 from rff_stream.sources.graph_arrays import recheck
+from rff_stream.sources.named_variables import NamedVariable, labels_of
 from rff_stream.sources.protocol import Columns, regular_bounds
 from rff_stream.sources.request import Selection
 from rff_stream.sources.variables import Variable, VariablesSource, Wrap, variable_of

@@ -9,21 +9,18 @@ columns of a fit, so later rows are filled alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.sources.levels import EVERY, code_of
-
-if TYPE_CHECKING:
-    from rff_stream.sources.columns import NamedVariable
-    from rff_stream.sources.protocol import Columns
-    from rff_stream.sources.rows import Convert
-    from rff_stream.sources.variables import Variable
+from rff_stream.sources.named_variables import NamedVariable, Picks, column_names
+from rff_stream.sources.protocol import Columns
+from rff_stream.sources.variables import Variable
 
 ENDING = "=missing"
 """The name of an input that says where another one is missing ends so."""
@@ -34,17 +31,6 @@ random, none of 16,384 is with a probability of 10⁻⁷."""
 
 NO_LEVEL = float(code_of("\0missing"))
 """The number of the level of missing text, in a column of many levels."""
-
-
-@dataclass(frozen=True, slots=True)
-class IsMissing:
-    """Values -> 1 where their number is missing, else 0."""
-
-    numbers: Convert
-
-    def __call__(self, values: Array) -> Array:
-        found: Array = np.isnan(self.numbers(values)).astype(np.float64)
-        return found
 
 
 def without_indicators(columns: Columns) -> Columns:
@@ -66,8 +52,6 @@ def with_indicators(
     With the values by name, and the names of those that are indicated; of later rows both are as
     in the fit. ``look`` gives values of a variable, spread along the sample dimensions ``dims``.
     """
-    from rff_stream.sources.columns import column_names
-
     filled, added, fills, indicated = [], [], dict[str, float](), list[str]()
     known = None if fitted is None else dict(fitted.fills)
     for each in several:
@@ -99,7 +83,7 @@ def where_missing(
     return replace(found, name=columns[0], columns=columns, picks=own, indicates=True)
 
 
-def picks_of(found: NamedVariable, dims: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+def picks_of(found: NamedVariable, dims: Sequence[str]) -> Picks:
     """Places along the extra dimensions, one tuple a column."""
     variable = found.variable
     extra = [size for dim, size in zip(variable.dims, variable.shape, strict=True)

@@ -165,6 +165,17 @@ class Labels:
 
 
 @dataclass(frozen=True, slots=True)
+class IsMissing:
+    """Values -> 1 where their number is missing, else 0."""
+
+    numbers: Convert
+
+    def __call__(self, values: Array) -> Array:
+        found: Array = np.isnan(self.numbers(values)).astype(np.float64)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class NamedLabels:
     """Group labels as text with their name: "month=1"; "" where there is none."""
 

@@ -20,9 +20,10 @@ from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources.arrays import as_it_is, one_a_row, targets_of
 from rff_stream.sources.blocks import BlockSource, Member, block_source, check_counts
-from rff_stream.sources.columns import NamedVariable, align, plain_names, virtual_column
+from rff_stream.sources.columns import align, plain_names, virtual_column
 from rff_stream.sources.container_types import check_index, is_from, is_names, is_table_of_pandas
 from rff_stream.sources.graph_arrays import recheck
+from rff_stream.sources.named_variables import NamedVariable
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Selection
 from rff_stream.sources.rows import NonNumbers
