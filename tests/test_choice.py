@@ -258,7 +258,7 @@ def test_a_metric_that_cannot_be_learnt_is_refused(changes: Any, words: str, rng
     X, y = rows(rng, 60)
     with pytest.raises(ValueError, match=words):
         rs.KernelRidge(random_state=0, progress=False, **changes).fit(X, y)
-    with pytest.raises(ValueError, match="there are 1 inputs, and a metric is learnt for 2 to 48"):
+    with pytest.raises(ValueError, match=r"there are 1 inputs, and .* for 2 to 1,000"):
         rs.KernelRidge(metric="full", progress=False).fit(X[:, :1], y)
 
 

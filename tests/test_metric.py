@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.linalg import subspace_angles
 
 import rff_stream as rs
 from rff_stream.cells.map import LocalFeatures
 from rff_stream.features import Periodic, Projection, Then
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_search import _Candidate
+from rff_stream.length_scales.shared_slopes import shared_directions
+from rff_stream.length_scales.window_evidence import MetricFit, RowWindow
 
 QUIET: dict[str, Any] = {"progress": False, "random_state": 0, "dtype": "float64"}
 A = np.array([[1.0, 0.5], [-1.0, 0.5], [0.0, 2.0]])
@@ -154,6 +157,58 @@ def test_a_constant_target_has_no_metric(X):
     with pytest.warns(rs.NumericalWarning, match="is constant"):
         model = rs.KernelRidge(**asked).fit(X, np.ones(len(X)))
     np.testing.assert_allclose(model.predict(X[:5]), 1)
+
+
+def wide_rows(n, d, rng):
+    """y of two orthogonal combinations of many inputs, the truth (d, 2)."""
+    truth = np.linalg.qr(rng.standard_normal((d, 2)))[0]
+    X = rng.standard_normal((n, d))
+    u, v = (X @ truth).T
+    return X, np.sin(u) + v * np.abs(v) / 2 + 0.1 * rng.standard_normal(n), truth
+
+
+def test_of_many_inputs_a_few_directions_are_found(rng):
+    """A matrix of 60² entries was not tried: there was no metric for more than 48 inputs."""
+    X, y, truth = wide_rows(1100, 60, rng)
+    model = rs.GaussianProcessRegressor(kernel="gaussian", progress=False, random_state=0)
+    model.fit(X[:700], y[:700])
+    encoding = getattr(model.features_, "encoding", None) or model.features_.maps[0].encoding
+    assert encoding.n_components < 60
+    assert "of 60 directions" in model.choice_.taken
+    assert model.score(X[700:], y[700:]) > 0.85  # .6 without a metric
+    leading = rs.inspect.gradient_outer_product(model).directions().vectors[:, :1]
+    assert np.degrees(subspace_angles(truth, leading).max()) < 20
+
+
+def test_directions_that_do_nothing_are_dropped(rng):
+    X = rng.uniform(-1, 1, (1200, 6))
+    y = np.sin(4 * (X[:, 0] - X[:, 1])) + 0.2 * rng.standard_normal(1200)
+    asked: dict[str, Any] = {"progress": False, "random_state": 0, "kernel": "gaussian"}
+    model = rs.GaussianProcessRegressor(**asked).fit(X[:800], y[:800])
+    assert model.features_.encoding.n_components < 6
+    assert "of 6 directions" in model.choice_.taken
+    assert model.score(X[800:], y[800:]) > 0.9
+
+
+def test_shared_slopes_of_a_line_are_the_line(rng):
+    """Of a fit whose slope is the same everywhere M = bbᵀ; noise alone has as much of each sign."""
+    x = rng.standard_normal((900, 5)) * [1, 10, 1, 1, 1]
+    line = np.array([1.0, 0.2, 0, 0, -1.0])
+    y = (x @ line)[:, None] + 0.1 * rng.standard_normal((900, 1))
+    fit = MetricFit(rs.Gaussian(), np.diag([0.02, 0.002, 0.02, 0.02, 0.02]), 1e-5, 0.0)
+    found = shared_directions(RowWindow(x, y, np.ones(900)), fit, 5, rng)
+    assert found.leading.shape[1] == 1
+    np.testing.assert_allclose(np.abs(found.leading[:, 0]), np.abs(line), atol=0.05)
+    one = found.of_metric(np.eye(5))
+    assert one.shape == (5, 1)
+    # A = I along the unit vector v of x/σ has the length of vσ
+    v = found.leading[:, 0] * found.unit / np.linalg.norm(found.leading[:, 0] * found.unit)
+    length = np.linalg.norm(v * found.unit)
+    np.testing.assert_allclose(np.abs(one[:, 0]), np.abs(v) * length / found.unit)
+    noise = RowWindow(x, rng.standard_normal((900, 1)), np.ones(900))
+    assert shared_directions(noise, fit, 5, rng).leading.shape[1] <= 3
+    values = np.linalg.eigvalsh(found.whole.T * found.unit @ (found.unit[:, None] * found.whole))
+    np.testing.assert_allclose(values[:4], found.floor, rtol=1e-6)
 
 
 def takes_a_metric(seed):

@@ -10,7 +10,7 @@ from rff_stream.families.level_intercepts import mapped_inputs, refuse_coded
 from rff_stream.families.parameters import COMPETING, DEFAULT_COMPONENTS, RADIAL
 from rff_stream.families.protocol import WHOLE, ClassFamily, Family, MapParameters
 from rff_stream.kernels import RadialKernel
-from rff_stream.length_scales.map_search import MOST_OF_METRIC
+from rff_stream.length_scales.map_search import MOST_OF_DIRECTIONS
 from rff_stream.registry import family_modules
 
 
@@ -145,8 +145,8 @@ def check_metric(asked: MapParameters, n_inputs: int) -> None:
                 f"metric='full' but {kernel!r} is no function of ‖x − x'‖, and a metric is learnt "
                 "for such kernels. Use gaussian or matern, or metric='auto'."
             )
-    if not 1 < n_inputs <= MOST_OF_METRIC:
+    if not 1 < n_inputs <= MOST_OF_DIRECTIONS:
         raise ValueError(
             f"metric='full' but there are {n_inputs} inputs, and a metric is learnt for 2 to "
-            f"{MOST_OF_METRIC}. Choose inputs, or use metric='auto'."
+            f"{MOST_OF_DIRECTIONS:,}. Choose inputs, or use metric='auto'."
         )

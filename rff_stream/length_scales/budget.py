@@ -16,6 +16,9 @@ no function of distances; times m³ for the inverse."""
 COLUMN_SECONDS = 0.28e-9
 """Of a left-out error in cells of R columns: times R² for each row."""
 
+PRODUCT_SECONDS = 0.1e-9
+"""Of one multiplication and addition in a product of large matrices."""
+
 LEAST_SECONDS = 10.0
 """What a search may take where the pass takes less, and nothing is said."""
 

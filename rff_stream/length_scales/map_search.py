@@ -6,7 +6,8 @@
 2. The kernels compete by their errors at left-out rows of cells; so do length-scales from compact
    windows alone, where both disagree.
 3. The best kernels learn a metric: a matrix A in place of one length-scale for each input, for
-   functions of combinations of inputs. It is taken where left-out rows say so.
+   functions of combinations of inputs. It is taken where left-out rows say so. Directions that do
+   nothing are left out. Of many inputs a few directions are found, by slopes that two halves share.
 4. Sizes of cells compete in the same way.
 
 A search goes on with what is within reach of the best, by paired differences of squared errors,
@@ -38,11 +39,13 @@ from rff_stream.length_scales.left_out import (
     merge_copies,
 )
 from rff_stream.length_scales.relevant_inputs import relevant_inputs
+from rff_stream.length_scales.shared_slopes import seconds_of_directions, shared_directions
 from rff_stream.length_scales.window_evidence import (
     START_ALPHA,
     MetricFit,
     RowWindow,
     WindowEvidence,
+    best_multiple,
     best_start,
     climb_from,
     left_out_residuals,
@@ -102,7 +105,14 @@ MOST_OF_MANY_COLUMNS = 20_000
 """Rows up to which cells of twice as many columns compete: they cost four times as much a row."""
 
 MOST_OF_METRIC = 48
-"""Largest number of inputs of which a full metric is learnt: its entries are their square."""
+"""Largest number of inputs of which a full metric is learnt: its entries are their square. Of more
+inputs, so many directions at most."""
+
+MOST_OF_DIRECTIONS = 1000
+"""Largest number of inputs of which directions are found: M is a matrix of their square."""
+
+TURNS = 8
+"""Most turns of the search for directions; it ends where one is no better."""
 
 EXACT_ROWS = 1536
 """Rows up to which the process itself is fitted: one cell whose landmarks are all rows."""
@@ -175,7 +185,7 @@ class MapChoice:
     @property
     def metric(self) -> Float64 | None:
         """A where it mixes inputs."""
-        return self.matrix if (self.matrix != np.diag(self.matrix.diagonal())).any() else None
+        return self.matrix if _mixes(self.matrix) else None
 
     @property
     def own_kernel(self) -> ExactKernel:
@@ -299,9 +309,13 @@ class _Candidate:
     @property
     def n_numbers(self) -> int:
         """How many numbers its metric AAᵀ (d, d) of rank k has: dk − k(k − 1)/2; d if diagonal."""
-        d, k = self.matrix.shape
-        mixes = k < d or (self.matrix != np.diag(self.matrix.diagonal())).any()
-        return int(d * k - k * (k - 1) // 2 if mixes else d)
+        d, k = int(self.matrix.shape[0]), int(self.matrix.shape[1])
+        return d * k - k * (k - 1) // 2 if _mixes(self.matrix) else d
+
+    @property
+    def fit(self) -> MetricFit:
+        """Where a search goes on."""
+        return MetricFit(self.kernel, self.matrix, self.alpha, np.nan)
 
     def behind(self, other: _Candidate) -> tuple[float, float]:
         """Mean difference of squared errors, and its standard error; (∞, 0) where a fit failed."""
@@ -374,12 +388,15 @@ class MapSearch:
         self._compact_alone()
         if self.compares_scales:
             self._one_for_all()
-        if self.metric and 1 < self.rows.x.shape[1] <= MOST_OF_METRIC:
+        if self.metric and 1 < (d := self.rows.x.shape[1]) <= MOST_OF_DIRECTIONS:
             without = len(self.candidates)
+            learn = self._learn_metric if d <= MOST_OF_METRIC else self._learn_directions
             near = self._near_best()[:DEVELOPED]
-            if near and self._learn_metric(near[0]):
+            if near and learn(near[0]):
                 for each in near[1:]:
                     self._share_metric(each)
+            if d <= MOST_OF_METRIC and self.candidates[without:]:
+                self._drop_directions(without)
             if self.only_metric:
                 self._take_metrics(without)
         if self.compares_scales:
@@ -583,6 +600,65 @@ class MapSearch:
             before = self.candidates[-1]
         return True
 
+    def _learn_directions(self, start: _Candidate) -> bool:
+        """The same for many inputs: a few directions, and a full metric of rows along them."""
+        kernel, fit, before = start.kernel, start.fit, start
+        assert isinstance(kernel, RadialKernel)
+        d = self.rows.x.shape[1]
+        for turn in range(1, TURNS + 1):
+            name = f"{kernel.text}, metric, turn {turn}"
+            need = seconds_of_directions(len(self.rows.x), d, self.rows.y.shape[1])
+            if not self.budget.allows(name, need) and not (self.only_metric and turn == 1):
+                break
+            started = time.process_time()
+            self.budget.spent += need
+            found = shared_directions(self.rows, fit, MOST_OF_METRIC, self.rng)
+            leading = found.leading
+            if not leading.shape[1] and not self.only_metric:
+                break
+            k = leading.shape[1] or d
+            windows = self._windows(found.whole, *FEW_WINDOWS)
+            along = self._scaled(windows, kernel, leading if k < d else found.whole)
+            if 1 < k < d:
+                along = WindowEvidence(windows, along.matrix, self.budget).climb_metric(
+                    kernel, along.alpha, iterations=self._steps(LATER_STEPS)
+                )
+            self._judge(f"{name}, {k} of {d} directions", along, started)
+            if self.candidates[-1].error >= before.error:
+                break
+            before = self.candidates[-1]
+            fit = self._scaled(windows, kernel, found.whole)
+        return self._is_better(before, start)
+
+    def _scaled(
+        self, windows: Sequence[RowWindow], kernel: ExactKernel, matrix: Float64
+    ) -> MetricFit:
+        """The best multiple of a metric."""
+        start = best_multiple(windows, kernel, matrix, self.budget)
+        return climb_from(windows, kernel, start, False, self._steps(LATER_STEPS), self.budget)
+
+    def _drop_directions(self, without: int) -> None:
+        """The best metric along the directions that do something, where some do nothing.
+
+        It comes before the whole one, so that it is taken where the difference is noise.
+        """
+        plain, metrics = self.candidates[:without], self.candidates[without:]
+        best = min(metrics, key=lambda each: each.error)
+        if best.error >= min(each.error for each in plain) and not self.only_metric:
+            return
+        d = self.rows.x.shape[1]
+        need = seconds_of_directions(len(self.rows.x), d, self.rows.y.shape[1])
+        if not self.budget.allows(f"{best.name}, fewer directions", need):
+            return
+        started = time.process_time()
+        self.budget.spent += need
+        found = shared_directions(self.rows, best.fit, d, self.rng)
+        k = found.leading.shape[1]
+        if 0 < k < d:
+            fit = MetricFit(best.kernel, found.of_metric(best.matrix), best.alpha, np.nan)
+            self._judge(f"{best.name}, {k} of {d} directions", fit, started)
+            self.candidates.insert(self.candidates.index(best), self.candidates.pop())
+
     def _share_metric(self, other: _Candidate) -> None:
         """The metric of the best as a start for another kernel, with a length-scale of its own."""
         kernel, started = other.kernel, time.process_time()
@@ -716,6 +792,12 @@ class MapSearch:
         if n_rows <= shape.n_components:
             return seconds_of_look(n_rows, 0, True)
         return seconds_of_judging(n_rows, shape.n_components)
+
+
+def _mixes(matrix: Float64) -> bool:
+    """Whether A (d, k) is a metric, and no length-scale for each input."""
+    d, k = matrix.shape
+    return k < d or bool((matrix != np.diag(matrix.diagonal())).any())
 
 
 def _near_means(x: Float64, y: Float64, count: int) -> Float64:

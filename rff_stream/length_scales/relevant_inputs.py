@@ -18,6 +18,10 @@ from rff_stream._array import Array, Float64
 WAVES, PAIR_WAVES = 12, 4
 """Cosines of each input by itself, and of each of two inputs together."""
 
+MOST_OF_PAIRS = 256
+"""Inputs up to which pairs are looked at: of more there are so many that chance hides what few rows
+say, and their time grows with the square."""
+
 CHANCE = 0.01
 """Probability that anything is found in pure noise."""
 
@@ -44,7 +48,7 @@ def relevant_inputs(x: Array, y: Float64, w: Float64) -> Array:
     rest = y - _explained_share(waves[:, single > 0], y, share)
     pairs = np.zeros((d, d))
     low = waves[:, :, :PAIR_WAVES]
-    for j in range(d - 1):
+    for j in range(d - 1 if d <= MOST_OF_PAIRS else 0):
         products = np.einsum("nk,nlm->nlkm", low[:, j], low[:, j + 1 :], optimize=True)
         sums = np.tensordot(products, rest * share, (0, 0))  # (l, k, m, T)
         flat = sums.reshape(d - 1 - j, PAIR_WAVES**2, -1)

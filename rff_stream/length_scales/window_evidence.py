@@ -295,14 +295,23 @@ def best_start(
     unit: Float64,
     budget: SearchBudget | None = None,
 ) -> Float64:
-    """The matrix of the best of some multiples of the typical distance.
+    """The matrix of the best of some multiples of the typical distance, in units (d,)."""
+    return best_multiple(windows, kernel, np.diag(1 / unit), budget)
+
+
+def best_multiple(
+    windows: Sequence[RowWindow],
+    kernel: ExactKernel,
+    matrix: Float64,
+    budget: SearchBudget | None = None,
+) -> Float64:
+    """The best of some multiples of a matrix (d, k), by the typical distance of rows xA.
 
     From a scale far too long the evidence is flat, and a search ends where it began.
     """
-    evidence = WindowEvidence(windows, np.diag(1 / unit), budget)
+    evidence = WindowEvidence(windows, matrix, budget)
     scales = [factor * evidence.spread for factor in STARTS]
-    best = min(scales, key=lambda scale: evidence.at(kernel, scale))
-    return np.diag(1 / (unit * best))
+    return matrix / min(scales, key=lambda scale: evidence.at(kernel, scale))
 
 
 def fit_windows(
@@ -350,6 +359,14 @@ def left_out_residuals(window: RowWindow, fit: MetricFit) -> Float64:
         return np.full(window.y.shape, np.nan)
     diagonal = solved.inverse.diagonal() - solved.ones**2 / solved.ones.sum()
     return np.asarray(solved.weighed / diagonal[:, None])
+
+
+def coefficients(window: RowWindow, fit: MetricFit) -> Float64:
+    """Py (m, T): what the exact fit weighs the kernel of each row by; NaN where there is none."""
+    u = (window.x - window.x.mean(axis=0)) @ fit.matrix
+    y = window.y - window.y.mean(axis=0)
+    solved = _solve(fit.kernel, u, y, window.w, fit.alpha, _Room.of(len(u)))
+    return np.full(y.shape, np.nan) if solved is None else solved.weighed
 
 
 def squared_distances(u: Float64, v: Float64 | None = None, out: Float64 | None = None) -> Float64:

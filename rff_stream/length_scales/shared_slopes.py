@@ -1,0 +1,98 @@
+"""Directions along which two fits on different rows change alike: what noise gives is not shared.
+
+With f and g fitted to two halves of the rows, each in a metric A (d, k), and u = xA over its
+standard deviation, M = mean sym(∇f ∇gᵀ) at the same rows estimates the mean of ∇f∇fᵀ without the
+noise of either: noise alone gives eigenvalues of both signs alike. Directions are the eigenvectors
+whose eigenvalues are above the size of the most negative one. That much may hide along any other,
+so a next turn compares rows in VΛVᵀ + floor·I, where it is smaller and more stands out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+from scipy import linalg
+
+from rff_stream._array import Float64
+from rff_stream.kernels import RadialKernel
+from rff_stream.length_scales.budget import PRODUCT_SECONDS, seconds_of_look
+from rff_stream.length_scales.window_evidence import (
+    MetricFit,
+    RowWindow,
+    coefficients,
+    squared_distances,
+)
+from rff_stream.length_scales.windows import deviation
+
+HALF_ROWS, SLOPE_ROWS = 2000, 1000
+"""Most rows of a half, and rows where slopes are compared."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedDirections:
+    """What stands out of the noise, and how large what does not may be."""
+
+    leading: Float64  # (d, k): each column as long as the root mean squared slope along it
+    floor: float  # mean squared slope that noise can hide, along any direction
+    unit: Float64  # (d,): standard deviations of the inputs
+
+    @property
+    def whole(self) -> Float64:
+        """(d, d) metric in which hidden directions are seen, too."""
+        rest = np.sqrt(self.floor) * np.eye(len(self.unit)) / self.unit[:, None]
+        length = np.sqrt(((self.leading * self.unit[:, None]) ** 2).sum(axis=0))
+        along = self.leading / length
+        more = np.sqrt(length**2 + self.floor) - np.sqrt(self.floor)
+        return np.asarray(rest + (along * more) @ (along * self.unit[:, None]).T)
+
+    def of_metric(self, matrix: Float64) -> Float64:
+        """(d, k): a metric A (d, m) along the leading directions alone."""
+        span = linalg.orth(self.leading * self.unit[:, None])
+        values, vectors = linalg.eigh(
+            span.T @ (matrix * self.unit[:, None]) @ (matrix.T * self.unit) @ span
+        )
+        return np.asarray(span @ vectors * np.sqrt(np.maximum(values, 0)) / self.unit[:, None])
+
+
+def shared_directions(
+    rows: RowWindow, fit: MetricFit, most: int, rng: Generator
+) -> SharedDirections:
+    """At most so many, by two halves of some of the rows."""
+    order = rng.permutation(len(rows.x))
+    half = min(len(order) // 2, HALF_ROWS)
+    at, unit = rows.x[order[:SLOPE_ROWS]], deviation(rows.x)
+    halves = [rows.part(order[i * half : (i + 1) * half]) for i in range(2)]
+    pairs = zip(*(_slopes(each, fit, at) for each in halves), strict=True)  # (m, d) of each target
+    M = sum((f.T @ g for f, g in pairs), np.zeros((len(unit), len(unit))))
+    M = (M + M.T) / (2 * len(at)) * np.outer(unit, unit)
+    values, vectors = linalg.eigh(M, driver="evd", check_finite=False)
+    floor = max(float(-values[0]), 0.0)
+    k = min(int((values > floor).sum()), most)
+    first = len(values) - k
+    leading = vectors[:, first:] * np.sqrt(values[first:]) / unit[:, None]
+    return SharedDirections(leading, floor, unit)
+
+
+def seconds_of_directions(n_rows: int, d: int, n_targets: int) -> float:
+    """What they take in CPU."""
+    half = min(n_rows // 2, HALF_ROWS)
+    at = min(n_rows, SLOPE_ROWS)
+    products = 2 * n_targets * at * d * (half + d) + 2 * half**2 * d
+    return 3 * seconds_of_look(half, 1, True) + PRODUCT_SECONDS * products
+
+
+def _slopes(window: RowWindow, fit: MetricFit, at: Float64) -> Float64:
+    """∇f (T, m, d) at rows of the exact fit to a window."""
+    assert isinstance(fit.kernel, RadialKernel)
+    middle = window.x.mean(axis=0)
+    u, v = (window.x - middle) @ fit.matrix, (at - middle) @ fit.matrix
+    squared = squared_distances(v, u)
+    value, decay = np.empty((2, *squared.shape))
+    fit.kernel.write_value_and_slope(squared, value, decay)
+    found = []
+    for own in coefficients(window, fit).T:
+        share = 2 * decay * own
+        found.append((share.sum(axis=1)[:, None] * v - share @ u) @ fit.matrix.T)
+    return np.asarray(found)
