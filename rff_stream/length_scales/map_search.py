@@ -92,6 +92,9 @@ WITHIN_REACH = 1.1
 DEVELOPED = 2
 """Kernels that learn a metric."""
 
+BY_CHANCE = 1.645
+"""Standard deviations that a metric's gain must be above chance: a level of 5 %."""
+
 SURE = 3.0
 """Standard errors by which left-out rows must be against a metric that was asked for."""
 
@@ -421,11 +424,16 @@ class MapSearch:
     def _optimism(self, found: _Candidate, other: _Candidate) -> float:
         """By how much squared errors of a metric are too small, beside those of length-scales.
 
-        Left-out rows helped to find its p numbers more: a share of about 2p/n (Akaike 1974).
-        Without it, noise alone gives a metric.
+        Left-out rows helped to find its numbers: p of them save χ² of p degrees over n of the
+        squared error (Akaike 1974). A metric has more numbers, and where it has not, both savings
+        are chance: their difference is normal, about, of variance 2(p + p'). Without this, noise
+        alone gives a metric.
         """
-        more = max(found.n_numbers - other.n_numbers, 0)
-        return 2 * more / len(self.rows.x) * other.error**2
+        p, before = found.n_numbers, other.n_numbers
+        numbers = 2.0 * max(p - before, 0)
+        if _mixes(found.matrix) != _mixes(other.matrix):
+            numbers += BY_CHANCE * np.sqrt(2 * (p + before))
+        return float(numbers / len(self.rows.x) * other.error**2)
 
     def second(self) -> tuple[_Candidate, Trial] | None:
         """The candidate whose weighted mean with the best has the least error, if it pays."""
