@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from boxes.moments import BoxMoments
 from rff_stream._array import Array
 from rff_stream.moments import AugmentedRow
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.moment_statistics import pack_sample, unpack_sample
+from rff_stream.statistics.moment_statistics import pack_moments, unpack_moments
 from rff_stream.statistics.protocol import Packed, Sink
 
 
@@ -28,16 +27,11 @@ class BoxStatistic:
         return BoxSink(self)
 
     def pack(self, value: BoxMoments) -> Packed:
-        counts = np.array([value.n, value.sample.size])
-        weights = np.array([value.squared_weight, value.log_weight])
-        sample = pack_sample(value.sample)
-        return Packed(None, {"sums": value.sums, "counts": counts, "weights": weights, **sample})
+        return pack_moments(value)
 
     def unpack(self, packed: Packed) -> BoxMoments:
-        arrays: Any = packed.arrays
-        n, size = arrays["counts"].tolist()
-        sample = unpack_sample(size, arrays)
-        return BoxMoments(self.row, arrays["sums"], n, *arrays["weights"].tolist(), sample)
+        moments: BoxMoments = unpack_moments(packed, self.row)
+        return moments
 
 
 class BoxSink:
