@@ -27,7 +27,7 @@ demo: $(VENV)/.test-stamp
 	$(BIN)/rff-stream demo $(DEMO_ARGS)
 
 test: $(VENV)/.test-stamp
-	$(PYTEST) -n auto $(PYTEST_ARGS)
+	$(PYTEST) -n auto --dist worksteal $(PYTEST_ARGS)
 
 # Everything: slow, accuracy, notebooks; what needs an absent package, a SLURM queue or an image skips.
 all-tests: $(VENV)/.all-stamp

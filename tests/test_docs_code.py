@@ -1,6 +1,6 @@
 """The code on the pages of the documentation runs as it stands there, in a fresh interpreter.
 
-The README's with every test; the others' with ``make docs``, since each takes some seconds.
+With ``make docs``, since each takes some seconds, and the README's half a minute.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.docs
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
-    pytest.param(page, marks=[] if page.name == "README.md" else pytest.mark.docs, id=page.stem)
+    pytest.param(page, id=page.stem)
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     if "_build" not in page.parts and "```python" in page.read_text(encoding="utf-8")
 ]

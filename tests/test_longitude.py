@@ -31,7 +31,7 @@ SEAM = np.array([[10.0, 0.0], [10.0, 360.0], [10.0, -360.0], [10.0, 355.0], [10.
 
 def field(rng: np.random.Generator, lon: np.ndarray, units: str = "degrees_east") -> xr.Dataset:
     """Waves around the globe with a little noise."""
-    lat, angle = np.arange(-60, 61, 6.0), np.radians(lon)
+    lat, angle = np.arange(-60, 61, 12.0), np.radians(lon)
     waves = [
         rng.normal() / k * np.cos(k * angle + rng.uniform(0, 6) + j * np.radians(lat)[:, None])
         for k in range(1, 6)

@@ -111,22 +111,22 @@ FACTORED = 1.75
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_cells_hold_what_was_promised_and_not_much_less(tmp_path: Path, threads: int) -> None:
-    """Sums of 190 MB, of which rows in random order fill all: one leaf, to which threads add.
+    """Sums of 95 MB, of which rows in random order fill all: one leaf, to which threads add.
 
     A promise is of cells that are decomposed, as rounding may ask for; these are factored.
     """
-    path = stored(tmp_path / "a.zarr", 400_000, 3, 50_000)
-    found = measured(path, cells=(64, 3, 4096), length_scale=0.5, threads=threads)
+    path = stored(tmp_path / "a.zarr", 150_000, 3, 50_000)
+    found = measured(path, cells=(64, 3, 2048), length_scale=0.5, threads=threads)
     assert found["leaves"] == 1
     assert found["peak"] <= found["promised"] <= FACTORED * found["peak"], found
 
 
 def test_rows_that_are_added_hold_what_was_promised(tmp_path: Path) -> None:
-    """Beside the sums and the answer of a model: 220 and 400 MB of cells."""
-    first, later = (stored(tmp_path / f"{n}.zarr", n, 3, 50_000) for n in (400_000, 200_000))
-    choices: dict[str, Any] = {"cells": (64, 3, 4096), "length_scale": 0.5}
+    """Beside the sums and the answer of a model: 110 and 200 MB of cells."""
+    first, later = (stored(tmp_path / f"{n}.zarr", n, 3, 50_000) for n in (150_000, 100_000))
+    choices: dict[str, Any] = {"cells": (64, 3, 2048), "length_scale": 0.5}
     found = measured(first, threads=1, later=str(later), **choices)
-    assert found["rows"] == 600_000
+    assert found["rows"] == 250_000
     assert found["peak"] <= found["promised"] <= FACTORED * found["peak"], found
 
 

@@ -101,11 +101,18 @@ def in_rooms(rooms: set[str]) -> list[Path]:
     return [path for path in FILES if room_of(path) in rooms]
 
 
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    """The syntax of a file, read once for all tests."""
+    return ast.parse(path.read_text())
+
+
+@functools.cache
 def imported_names(path: Path) -> set[str]:
     """Absolute dotted names that a file imports anywhere, ``from a import b`` as a.b."""
     names: set[str] = set()
     package = ["rff_stream", *path.relative_to(PACKAGE).parent.parts]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -116,7 +123,7 @@ def imported_names(path: Path) -> set[str]:
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
@@ -193,6 +200,7 @@ def test_only_its_command_imports_the_demonstration():
 CIRCLES = {"kernels": {"approximation_error", "base", "composed"}, "features": {"base", "composed"}}
 
 
+@functools.cache
 def circle(room: str) -> set[str]:
     """Files of a room that can be reached from themselves by imports."""
     paths = {path.stem: path for path in sorted((PACKAGE / room).glob("*.py"))}
@@ -230,7 +238,7 @@ def test_only_accumulate_calls_rank_updates(path):
     syrk = re.compile(r"[sd]?syrk")
     used = {
         text
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         for text in (
             getattr(node, "id", None),
             getattr(node, "attr", None),
@@ -257,7 +265,7 @@ def contracts() -> set[str]:
     return {
         method.name
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ClassDef)
         for method in node.body
         if isinstance(method, ast.FunctionDef) and ast.get_docstring(method)
