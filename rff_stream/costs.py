@@ -40,6 +40,7 @@ class Sizes:
     order: int  # order of the moments
     sums: Precision  # {"float32", "float64"}: of the sums
     dtype: Precision  # {"float32", "float64"}: of the features
+    n_rows: int  # of the grid, missing ones included; an estimate where lengths are unknown
 
 
 @runtime_checkable

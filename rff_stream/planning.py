@@ -51,11 +51,11 @@ class Plan(Sizes):
         d, T and the order of the moments.
     sums, dtype : {"float32", "float64"}
         Precision of sums and of features.
+    n_rows : int
+        Rows of the grid, missing ones included; an estimate where lengths are unknown.
     layout : Layout
     cost : Cost
         Of the map, or of several maps.
-    n_rows : int
-        Rows of the grid, missing ones included; an estimate where lengths are unknown.
     n_groups : int
         Label groups.
     threads, workers : int
@@ -76,7 +76,6 @@ class Plan(Sizes):
 
     layout: Layout
     cost: Cost
-    n_rows: int
     n_groups: int
     threads: int
     workers: int
@@ -400,6 +399,7 @@ def plan_for(
         order=request.order,
         sums=resolve_sums(request.sums, source.n_rows, request.order),
         dtype=precision(request.dtype),
+        n_rows=n_rows_of(source),
     )
     layout = lay_out(
         source,
@@ -412,7 +412,6 @@ def plan_for(
         **asdict(sizes),
         layout=layout,
         cost=request.cost,
-        n_rows=n_rows_of(source),
         n_groups=request.n_groups,
         threads=threads,
         workers=workers,

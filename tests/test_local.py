@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import pickle
 from dataclasses import replace
 
@@ -23,9 +25,15 @@ from rff_stream.cells.evidence import (
     local_evidence,
 )
 from rff_stream.cells.map import LocalFeatures
-from rff_stream.cells.moments import CellAccumulator, CellMoments, cell_row
+from rff_stream.cells.moments import (
+    CellAccumulator,
+    CellMoments,
+    cell_row,
+    precision_at_rest,
+    waiting_rows,
+)
 from rff_stream.cells.posterior import LocalPosterior
-from rff_stream.cells.spectrum import LocalSpectrum, TreeFactors, TreeSpectrum, local_spectrum
+from rff_stream.cells.spectrum import TreeFactors, TreeSpectrum, local_spectrum
 from rff_stream.errors import DataError, ModelError
 from rff_stream.features import map_from_spec
 from rff_stream.features.dense_triangle import inverse_factor
@@ -542,8 +550,8 @@ def test_steps_from_a_few_cells_find_the_evidence_of_all(rng):
     assert (best.log_evidence - found.log_evidence).max() < 0.05
 
 
-@pytest.mark.parametrize(("times", "kind"), [(30.0, TreeFactors), (3.0, TreeSpectrum)])
-def test_cells_are_factored_at_a_penalty_clear_of_rounding(rng, monkeypatch, times, kind):
+@pytest.mark.parametrize("times", [30.0, 3.0])
+def test_a_penalty_near_rounding_is_that_of_all_eigenvalues(rng, monkeypatch, times):
     X, y, w = rows(rng, n=2000)
     features = local_map(rng, X, n_cells=64, n_components=9)
     moments = accumulate_cells(features, X, y, w)
@@ -551,20 +559,61 @@ def test_cells_are_factored_at_a_penalty_clear_of_rounding(rng, monkeypatch, tim
     eta = property(lambda spectrum: float(best.alpha.min()) / times)
     monkeypatch.setattr(TreeSpectrum, "eta", eta)
     found = cell_evidence(features, moments)
-    assert isinstance(found.solved.trees[0], kind)
+    assert isinstance(found.solved.trees[0], TreeFactors)
     assert abs(np.log(found.alpha / best.alpha)).max() < 2 * TOLERANCE
 
 
-def test_without_noise_every_cell_is_decomposed(rng):
+def test_without_noise_the_eigenvalues_of_every_cell_tell_the_penalty(rng):
     """The penalty is then the rounding of the sums, which a few cells do not tell."""
     X = rng.uniform(-1, 1, (2000, 1))
     features = local_map(rng, X, kernel=rs.Gaussian(0.5), n_cells=32, n_components=12)
     moments = accumulate_cells(features, X, np.sin(X))
-    found = cell_evidence(features, moments)
-    assert isinstance(found.solved, LocalSpectrum)
-    assert found.alpha.min() >= found.solved.eta
-    given = cell_evidence(features, moments, alpha=found.solved.eta / 2)
-    assert (given.alpha == found.solved.eta).all()
+    found, spectrum = cell_evidence(features, moments), local_spectrum(features, moments)
+    etas = np.array([[tree.eta] for tree in spectrum.trees])
+    assert isinstance(found.solved.trees[0], TreeFactors) and (found.alpha >= etas).all()
+    given = cell_evidence(features, moments, alpha=etas.min() / 2)
+    np.testing.assert_allclose(given.alpha, etas, rtol=1e-12)
+    told = [local_posterior(each) for each in (found, local_evidence(spectrum, alpha=etas.max()))]
+    for each in told:
+        assert abs(each.mean(X) - np.sin(X)).max() < 1e-6
+
+
+def test_sums_at_rest_in_float32_are_as_wrong_as_their_bound_says(rng):
+    """Counts and targets stay exact, as Q is what is left of Σwy² where there is little noise."""
+    X, y, w = rows(rng, n=6000, targets=2)
+    features = local_map(rng, X, n_cells=4, n_components=9, dtype="float32")
+    row = plain_cell_row(features, 2)
+
+    def summed(at_rest, parts):
+        values = []
+        for part in np.array_split(np.arange(len(X)), parts):
+            sink = CellAccumulator(features, row, sums="float32", at_rest=at_rest)
+            sink.add(X[part], y[part], w[part], part)
+            values.append(sink.result())
+        return functools.reduce(operator.iadd, values)
+
+    exact, few, many = summed("float64", 8), summed("float32", 8), summed("float32", 40)
+    assert (exact.sums.dtype, few.sums.dtype, many.sums.dtype) == ("f8", "f4", "f8")
+    assert (few.roundings, many.roundings) == (7, 0)
+    assert (few.borders == exact.borders).all() and (few.counts == exact.counts).all()
+    assert (few.matrices()[:, 9:, 9:] == exact.borders).all()
+    diagonal = np.einsum("kii->ki", exact.matrices())
+    most = np.sqrt(diagonal[:, :, None] * diagonal[:, None])  # of Σ w|aᵢaⱼ|, by Cauchy
+    wrong = abs(few.matrices() - exact.matrices())
+    assert 0 < (wrong / most).max() <= (few.roundings + 1) * 2.0**-24
+    one, other = (
+        local_posterior(local_evidence(local_spectrum(features, each), alpha=0.1))
+        for each in (few, exact)
+    )
+    assert abs(one.mean(X) - other.mean(X)).max() < 1e-3 * other.std(X).min()
+    np.testing.assert_allclose(one.std(X), other.std(X), rtol=1e-5)
+
+
+def test_the_rows_of_a_cell_tell_how_sums_are_kept():
+    waiting = waiting_rows(64, 5)
+    assert precision_at_rest("float32", 16 * waiting, 64, 5) == "float32"
+    assert precision_at_rest("float32", 16 * waiting + 1, 64, 5) == "float64"
+    assert precision_at_rest("float64", 1000, 64, 5) == "float64"
 
 
 def test_generalised_cross_validation_is_that_of_dense_fits(rng):

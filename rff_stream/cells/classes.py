@@ -132,8 +132,7 @@ class CellClasses:
         return features, scales
 
     def statistic(self, asked: SumRequest) -> Statistic:
-        of_rows = CellStatistic(asked.features, asked.row, asked.plan.sums, asked.sample_rows)
-        return ClassStatistic(of_rows, asked.labels)
+        return ClassStatistic(CellStatistic.of(asked), asked.labels)
 
     def least_squares(
         self, totals: Totals, class_weight: Mapping[Any, float], alpha: float | str

@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rff_stream.cells.evidence import SAMPLED_CELLS
 from rff_stream.cells.map import cell_bytes, pilot_rows
-from rff_stream.cells.moments import waiting_rows
-from rff_stream.costs import SYRK_FLOPS, VALUE_SECONDS, Cost, Sizes, leaf_row_seconds
+from rff_stream.cells.moments import precision_at_rest, waiting_rows
+from rff_stream.costs import SYRK_FLOPS, VALUE_SECONDS, Cost, Precision, Sizes, leaf_row_seconds
 from rff_stream.features.base import BATCH_ROWS
 from rff_stream.moments import packed_size
 
@@ -27,6 +28,8 @@ class CellCost(Cost):
     n_features: int  # R: columns of one cell
     n_trees: int  # J
     n_cells: int  # B
+    decomposed: bool = False
+    """Whether the penalty is looked for along a path, which takes eigenvectors of every cell."""
     n_samples: ClassVar[int] = 1
 
     @property
@@ -44,7 +47,15 @@ class CellCost(Cost):
         return pilot_rows(self.n_cells, self.n_features)
 
     def numbers(self, sizes: Sizes) -> int:
-        return self.all_cells * packed_size(self.width(sizes))
+        size = packed_size(self.width(sizes))
+        if self.at_rest(sizes) == "float32":
+            size = (size + 1) // 2
+        return self.all_cells * (size + (1 + sizes.n_targets) ** 2)
+
+    def at_rest(self, sizes: Sizes) -> Precision:
+        """Precision of the sums that are held."""
+        columns = sizes.n_inputs + sizes.n_targets + 1
+        return precision_at_rest(sizes.sums, sizes.n_rows, self.n_cells, columns)
 
     def row_flops(self, sizes: Sizes) -> float:
         return 2.0 * self.n_trees * self.width(sizes) ** 2
@@ -67,9 +78,15 @@ class CellCost(Cost):
         return waiting + self._factors(sizes) // threads + 8 * BATCH_ROWS * 8 * self.width(sizes)
 
     def solve_bytes(self, sizes: Sizes, state_bytes: int) -> int:
-        """Factors and rotations of each cell, and the test of gaps, beside the sums."""
-        rotations = 8 * self.n_features**2 * (self.all_cells + 3 * LOCAL_BLOCK)
-        return state_bytes + self._factors(sizes) + rotations + GAP_BYTES
+        """Two factors of each cell and the test of gaps, beside the sums.
+
+        In place of the second the rotations of all cells, where they are decomposed.
+        """
+        whole = self.decomposed or sizes.n_targets != 1 or self.n_cells <= SAMPLED_CELLS
+        solved = 8 * self.n_features**2 if whole else 8 * packed_size(self.n_features)
+        solved += 3 * 8 * self.n_features * max(sizes.n_targets, 1)
+        few = 8 * self.n_features**2 * 3 * LOCAL_BLOCK
+        return state_bytes + self._factors(sizes) + self.all_cells * solved + few + GAP_BYTES
 
     def solve_seconds(self, sizes: Sizes) -> float:
         """Factors of landmarks and of sums, the latter at a step or two of the search for α."""
@@ -78,7 +95,8 @@ class CellCost(Cost):
     def lines(self, sizes: Sizes, n_rows: int) -> list[tuple[str, str]]:
         share = n_rows / self.n_cells
         trees = f"{self.n_trees} trees of {self.n_cells:,}, about {share:,.0f} rows in each"
-        return [("cells", f"{trees}, R = {self.n_features}")]
+        cells = f"{trees}, R = {self.n_features}, sums kept in {self.at_rest(sizes)}"
+        return [("cells", cells)]
 
     def _factors(self, sizes: Sizes) -> int:
         return self.all_cells * cell_bytes(self.n_features, sizes.n_inputs, sizes.dtype)

@@ -72,18 +72,22 @@ def cell_evidence(
 ) -> LocalEvidence:
     """Noise and signal variance of each tree by maximal marginal likelihood, or at a given α.
 
-    One Cholesky factor a cell. All cells are decomposed instead where there are few, where targets
-    have penalties of their own, and where rounding or an end of the search decides α.
+    One Cholesky factor a cell. All cells are decomposed instead where there are few, and where
+    targets have penalties of their own.
     """
     require_rows(moments)
+    t, count = moments.row.n_targets, range(moments.n_trees)
+    given = None if alpha is None else alpha_of_targets(alpha, t)
+    spans = [moments.of_tree(tree) for tree in count]
+    few = min(span.stop - span.start for span in spans) <= SAMPLED_CELLS
+    if few or (t > 1 if given is None else np.ptp(given) > 0):
+        spectrum = local_spectrum(features, moments, fit_intercept=fit_intercept)
+        return local_evidence(spectrum, alpha=alpha)
     found: list[_TreeEvidence] = []
-    for tree in range(moments.n_trees):
+    for tree in count:
         before = found[-1] if found else None
-        at = _solved_tree(features, moments, tree, fit_intercept, alpha, before)
-        if at is None:
-            spectrum = local_spectrum(features, moments, fit_intercept=fit_intercept)
-            return local_evidence(spectrum, alpha=alpha)
-        found.append(at)
+        asked = None if given is None else float(given[0])
+        found.append(_solved_tree(features, moments, tree, fit_intercept, asked, before))
     trees = tuple(each.factored.cells for each in found)
     solved = LocalTrees(features, trees, *facts_of_rows(moments, fit_intercept))
     alphas, noises, values = (
@@ -162,18 +166,16 @@ def _solved_tree(
     moments: CellMoments,
     tree: int,
     fit_intercept: bool,
-    alpha: Array | float | None,
+    alpha: float | None,
     before: _TreeEvidence | None,
-) -> _TreeEvidence | None:
-    """The tree at the α given or of highest evidence; None where factors do not tell.
+) -> _TreeEvidence:
+    """The tree at the α given or of highest evidence.
 
-    The tree ``before`` has summed the same rows: the search starts at its α.
+    The tree ``before`` has summed the same rows: the search starts at its α. Where rounding or an
+    end of the search decides α, the eigenvalues of all cells tell it.
     """
-    span, t = moments.of_tree(tree), moments.row.n_targets
+    span = moments.of_tree(tree)
     k = span.stop - span.start
-    given = None if alpha is None else alpha_of_targets(alpha, t)
-    if k <= SAMPLED_CELLS or (t > 1 if given is None else np.ptp(given) > 0):
-        return None
     count = max(SAMPLED_CELLS, k // SAMPLED_SHARE)
     places = span.start + np.arange(count) * k // count
     sample = tree_spectrum(features, moments, tree, fit_intercept, places)
@@ -181,27 +183,35 @@ def _solved_tree(
 
     inverses: list[Array] = []
 
-    def factored_at(alpha: float) -> _TreeEvidence | None:
+    def factored_at(alpha: float, least: float = least) -> _TreeEvidence | None:
         if not alpha > least:
             return None
-        if not inverses:  # written again at every α
-            ratio = largest_eigenvalue(sample.eigenvalues) / alpha
-            dtype = _stored_precision(features, ratio) if before is None else before.precision
-            inverses.append(np.empty((k, triangle_size(moments.row.n_features)), dtype))
+        ratio = largest_eigenvalue(sample.eigenvalues) / alpha
+        dtype = _stored_precision(features, ratio) if before is None else before.precision
+        if not inverses or (least == 0 and inverses[0].dtype != dtype):  # written again at every α
+            inverses[:] = [np.empty((k, triangle_size(moments.row.n_features)), dtype)]
         found = factored_tree(moments, tree, alpha, fit_intercept, inverses[0])
         if found is None:
             return None
         facts = _TreeFacts.of(found.cells, moments.n, moments.log_weight, fit_intercept)
         return _TreeEvidence.of(found, alpha, facts)
 
-    if given is not None:
-        return factored_at(float(given[0]))
-    rows = int(moments.counts[places].sum())
-    if rows <= count:
-        return None
-    profile = _profile(sample, rows, 0.0, fit_intercept)
-    start = None if before is None else float(before.alpha[0])
-    return _best_factored(profile, k / count, least, factored_at, start)
+    rows, solved = int(moments.counts[places].sum()), None
+    if alpha is not None:
+        solved = factored_at(alpha)
+    elif rows > count:
+        profile = _profile(sample, rows, 0.0, fit_intercept)
+        start = None if before is None else float(before.alpha[0])
+        solved = _best_factored(profile, k / count, least, factored_at, start)
+    if solved is not None:
+        return solved
+    sample = tree_spectrum(features, moments, tree, fit_intercept, np.arange(span.start, span.stop))
+    facts = (moments.n, moments.log_weight, fit_intercept)
+    alpha = float(_tree_alpha(sample, sample.eta, facts, False, alpha)[0])
+    alpha = max(alpha, float(np.finfo(np.float64).tiny))
+    while (solved := factored_at(alpha, 0.0)) is None:
+        alpha *= 2  # the sums are indefinite by more than rounding
+    return solved
 
 
 def _stored_precision(features: LocalFeatures, ratio: float) -> str:
@@ -254,16 +264,26 @@ def local_evidence(
     """
     eta, found = spectrum.eta, []
     for tree in spectrum.trees:
-        profile = _profile(tree, spectrum.n, spectrum.log_weight, spectrum.fit_intercept)
-        largest = max(largest_eigenvalue(tree.eigenvalues), eta)  # which may be rounding, too
-        if alpha is None:
-            chosen = best_alpha(profile, largest, eta, shared)
-        else:
-            chosen = np.maximum(alpha_of_targets(alpha, len(spectrum.targets)), eta)
+        facts = (spectrum.n, spectrum.log_weight, spectrum.fit_intercept)
+        profile, chosen = _profile(tree, *facts), _tree_alpha(tree, eta, facts, shared, alpha)
         noise = profile.noise(chosen)
         found.append((chosen, noise, profile.log_evidence(chosen, noise)))
     alphas, noises, values = (np.array(each) for each in zip(*found, strict=True))
     return LocalEvidence(alphas, noises, noises / alphas, values, spectrum)
+
+
+def _tree_alpha(
+    tree: TreeSpectrum,
+    eta: float,
+    facts: tuple[int, float, bool],
+    shared: bool,
+    alpha: Array | float | None,
+) -> Float64:
+    """α (T,) of highest evidence of a tree, or the one given, but not below η."""
+    if alpha is not None:
+        return np.maximum(alpha_of_targets(alpha, tree.scatter.shape[1]), eta)
+    largest = max(largest_eigenvalue(tree.eigenvalues), eta)  # which may be rounding, too
+    return np.asarray(best_alpha(_profile(tree, *facts), largest, eta, shared))
 
 
 def _profile(tree: TreeSpectrum, n: int, log_weight: float, fit_intercept: bool) -> Profile:

@@ -208,6 +208,8 @@ class CellFamily(Family):
         return PlanRequest(cell_cost(features, source))
 
     def foresee(self, request: PlanRequest, asked: MapParameters, n_rows: int) -> PlanRequest:
+        if is_named(asked.penalty, "cv") or is_named(asked.penalty, "gcv"):
+            request = replace(request, cost=replace(request.cost, decomposed=True))  # type: ignore[type-var]
         if isinstance(asked.features, LocalFeatures):
             return request
         if asked.kernels.known is not None:
@@ -259,7 +261,7 @@ class CellFamily(Family):
         )
 
     def statistic(self, asked: SumRequest) -> Statistic:
-        return CellStatistic(asked.features, asked.row, asked.plan.sums, asked.sample_rows)
+        return CellStatistic.of(asked)
 
     def zero(self, features: Any, row: AugmentedRow, order: int) -> CellMoments:
         return CellMoments.zero(row, features.n_trees, features.n_cells)

@@ -16,12 +16,13 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from rff_stream._array import Array, Float64, aligned_bytes
 from rff_stream.cells.map import LocalFeatures
+from rff_stream.costs import Precision
 from rff_stream.features.base import BATCH_ROWS
 from rff_stream.features.packed_triangle import add_products, places, triangle_size
 from rff_stream.features.random_trees import order_by_cell
@@ -43,6 +44,11 @@ two sweeps over its packed triangle.
 
 PART_ROWS = 16_384
 """Approximate rows of a part: cells of a tree whose rows are copied together, by one thread."""
+
+MOST_ROUNDINGS = 32
+"""Additions after which sums at rest are float64. An entry of sums in float32 is then wrong by at
+most 32·2⁻²⁴ of Σ w|aᵢaⱼ|, and by 6 times 2⁻²⁴ as a rule: float32 products of 4,096 rows, which
+are what is added, are as wrong. (Higham 2002, section 4.2; sqrt(32) for signs at random.)"""
 
 MOST_BATCH_ROWS = BATCH_ROWS * 3 // 2
 """Rows of a visit are cut into equal batches of about 512: at most 1.5 times as many."""
@@ -66,9 +72,12 @@ class CellMoments(ProductMoments):
     cells: Array  # (k,), cells that have rows, increasing: tree·B + cell
     counts: Array  # (k,): rows in each of them
     powers: Float64  # (k, 2): Σ w² and Σ log w over the rows of each
-    sums: Float64  # (k, P(P+1) /2), M_c of each, packed (rectangular), in units of y
+    borders: Float64  # (k, T + 1, T + 1): Σ w b bᵀ of b = [1, y − y₀], of each
+    sums: Array  # (k, P(P+1) /2), M_c of each, packed (rectangular), in units of y
+    """float64, or float32 at rest. What ``borders`` holds is rounded here."""
     sample: RowSample  # a mergeable uniform sample of rows: leave-one-out errors are computed on it
-    room: Float64 | None = None
+    roundings: int = 0  # additions of sums in float32
+    room: Array | None = None
     """Sums that begin with these and have rows for more cells, as an accumulator makes them."""
 
     mark: ClassVar[str] = "cell_sizes"
@@ -77,19 +86,21 @@ class CellMoments(ProductMoments):
         "cells": ("cell",),
         "cell_counts": ("cell",),
         "cell_powers": ("cell", "power"),
+        "cell_borders": ("cell", "border", "border_column"),
         "cell_sums": ("cell", "packed"),
     }
 
     @classmethod
     def own_arrays(cls, groups: Sequence[Self]) -> dict[str, Array | list[Array]]:
-        """cell_sizes: J, B and cells held of each group; the cells of all groups in turn."""
-        sizes = [[each.n_trees, each.n_cells, len(each.cells)] for each in groups]
+        """cell_sizes: J, B, cells held and roundings of each group; the cells of all in turn."""
+        sizes = [[each.n_trees, each.n_cells, len(each.cells), each.roundings] for each in groups]
         first, alone = groups[0], len(groups) == 1
         return {
             "cell_sizes": np.array(sizes, np.int64),
             "cells": np.concatenate([each.cells for each in groups]),
             "cell_counts": np.concatenate([each.counts for each in groups]),
             "cell_powers": np.concatenate([each.powers for each in groups]),
+            "cell_borders": np.concatenate([each.borders for each in groups]),
             "cell_sums": first.sums if alone else np.concatenate([each.sums for each in groups]),
         }
 
@@ -97,25 +108,36 @@ class CellMoments(ProductMoments):
     def own_forms(
         cls, row: AugmentedRow, order: int, count: int, found: Mapping[str, Form]
     ) -> dict[str, Form]:
-        """All hold equally many cells."""
+        """All hold equally many cells. Stores of before have no borders, and float64 alone."""
         cells = found.get("cells", ((0,), ""))[0][0]
-        return {
-            "cell_sizes": ((count, 3), "int64"),
+        before, t = "cell_borders" not in found, row.n_targets
+        dtype = "float64" if before else found.get("cell_sums", ((), ""))[1]
+        forms: dict[str, Form] = {
+            "cell_sizes": ((count, 3 if before else 4), "int64"),
             "cells": ((cells,), "int64"),
             "cell_counts": ((cells,), "int64"),
             "cell_powers": ((cells, 2), "float64"),
-            "cell_sums": ((cells, triangle_size(row.width)), "float64"),
-        }
+            "cell_sums": (
+                (cells, triangle_size(row.width)), dtype if dtype == "float32" else "float64"
+            ),
+        }  # fmt: skip
+        return forms if before else forms | {"cell_borders": ((cells, t + 1, t + 1), "float64")}
 
     @classmethod
     def from_stored(
         cls, row: AugmentedRow, order: int, arrays: Mapping[str, Any], i: int, sample: RowSample
     ) -> Self:
-        n_trees, n_cells, count = arrays["cell_sizes"][i].tolist()
+        n_trees, n_cells, count, *roundings = arrays["cell_sizes"][i].tolist()
         start = int(arrays["cell_sizes"][:i, 2].sum())
         names = ("cells", "cell_counts", "cell_powers", "cell_sums")
         cells, counts, powers, sums = (arrays[name][start : start + count] for name in names)
-        return cls(row, n_trees, n_cells, cells, counts, powers, sums, sample)
+        if "cell_borders" in arrays:
+            borders = arrays["cell_borders"][start : start + count]
+        else:
+            borders = sums[:, places(row.width)[row.n_features :, row.n_features :]]
+        return cls(
+            row, n_trees, n_cells, cells, counts, powers, borders, sums, sample, *roundings
+        )  # fmt: skip
 
     def own_faults(self) -> Iterator[tuple[str, bool]]:
         most, cells, counts = self.n_trees * self.n_cells, self.cells, self.counts
@@ -128,9 +150,10 @@ class CellMoments(ProductMoments):
     def zero(cls, row: AugmentedRow, n_trees: int, n_cells: int, sample_rows: int = 0) -> Self:
         """No rows: the neutral element of ``+``."""
         none, powers = np.empty(0, np.int64), np.empty((0, 2))
-        sums = np.empty((0, triangle_size(row.width)))
+        borders = np.empty((0, row.n_targets + 1, row.n_targets + 1))
+        sums = np.empty((0, triangle_size(row.width)), np.float32)
         sample = RowSample.empty(sample_rows, len(row.inputs) + row.n_targets + 1)
-        return cls(row, n_trees, n_cells, none, none, powers, sums, sample)
+        return cls(row, n_trees, n_cells, none, none, powers, borders, sums, sample)
 
     @property
     def n(self) -> int:
@@ -147,34 +170,57 @@ class CellMoments(ProductMoments):
         """Σ log w over the rows."""
         return float(self.powers[:, 1].sum() / self.n_trees)
 
-    def plus(self, other: Self, out: Float64 | None = None) -> Self:
+    def plus(self, other: Self, out: Array | None = None) -> Self:
         """The sum; its sums are put into ``out`` where that is given and has all cells."""
         self._require_same(other)
-        sample = self.sample + other.sample
+        sample, (dtype, roundings) = self.sample + other.sample, self._precision_with(other)
         if np.array_equal(self.cells, other.cells):
-            fits = out is not None and out.shape == self.sums.shape
+            fits = out is not None and out.shape == self.sums.shape and out.dtype == dtype
             return replace(
                 self,
                 counts=self.counts + other.counts,
                 powers=self.powers + other.powers,
-                sums=np.add(self.sums, other.sums, out=out if fits else None),
+                borders=self.borders + other.borders,
+                sums=np.add(self.sums, other.sums, out=out if fits else None, dtype=dtype),
                 sample=sample,
+                roundings=roundings,
+                room=self.room if fits else None,
             )
         cells = np.union1d(self.cells, other.cells)
-        counts, powers = np.zeros(len(cells), np.int64), np.zeros((len(cells), 2))
-        sums = np.zeros((len(cells), self.sums.shape[1]))
+        held = self._no_sums(len(cells))
+        sums = np.zeros((len(cells), self.sums.shape[1]), dtype)
         for each in (self, other):
-            self._put(each, cells, counts, powers, sums)
-        return replace(self, cells=cells, counts=counts, powers=powers, sums=sums, sample=sample)
+            self._put(each, cells, held, sums)
+        return replace(
+            self, cells=cells, sums=sums, sample=sample, roundings=roundings, room=None, **held
+        )
+
+    def _precision_with(self, other: Self) -> tuple[np.dtype[Any], int]:
+        """In which sums with another value are kept, and their roundings."""
+        roundings = self.roundings + other.roundings + 1
+        for alone, empty in ((self, other), (other, self)):
+            if not len(empty.cells):
+                return alone.sums.dtype, alone.roundings
+        single = self.sums.dtype == other.sums.dtype == np.float32
+        if single and roundings <= MOST_ROUNDINGS:
+            return self.sums.dtype, roundings
+        return np.dtype(np.float64), 0
+
+    def _no_sums(self, count: int) -> dict[str, Any]:
+        """Counts, powers and borders of so many cells without rows."""
+        shape = (count, *self.borders.shape[1:])
+        return {
+            "counts": np.zeros(count, np.int64),
+            "powers": np.zeros((count, 2)),
+            "borders": np.zeros(shape),
+        }
 
     @staticmethod
-    def _put(
-        value: CellMoments, cells: Array, counts: Array, powers: Float64, sums: Float64
-    ) -> None:
+    def _put(value: CellMoments, cells: Array, held: dict[str, Array], sums: Array) -> None:
         """Add the sums of a value into those of more cells."""
         at = np.searchsorted(cells, value.cells)
-        counts[at] += value.counts
-        powers[at] += value.powers
+        for name, values in held.items():
+            values[at] += getattr(value, name)
         for start in range(0, len(at), ADDED_CELLS):  # a few at a time: no whole copy
             few = slice(start, start + ADDED_CELLS)
             sums[at[few]] += value.sums[few]
@@ -183,8 +229,8 @@ class CellMoments(ProductMoments):
         """The sum, for which the sums of this one are written into where there is room."""
         self._require_same(other)
         cells = np.union1d(self.cells, other.cells)
-        room = self._room_for(len(cells))
-        if room is None:
+        room, (dtype, roundings) = self._room_for(len(cells)), self._precision_with(other)
+        if room is None or room.dtype != dtype:
             return self + other
         if len(other.cells) == len(cells) == len(self.cells):
             return self.plus(other, self.sums)
@@ -193,13 +239,14 @@ class CellMoments(ProductMoments):
             if at[place] != place:
                 room[at[place]] = room[place]
         room[np.setdiff1d(np.arange(len(cells)), at)] = 0.0
-        counts, powers = np.zeros(len(cells), np.int64), np.zeros((len(cells), 2))
-        counts[at], powers[at] = self.counts, self.powers
-        self._put(other, cells, counts, powers, room)
+        held = self._no_sums(len(cells))
+        for name, values in held.items():
+            values[at] = getattr(self, name)
+        self._put(other, cells, held, room)
         sample = self.sample + other.sample
-        return replace(self, cells=cells, counts=counts, powers=powers, sums=room, sample=sample)
+        return replace(self, cells=cells, sums=room, sample=sample, roundings=roundings, **held)
 
-    def _room_for(self, count: int) -> Float64 | None:
+    def _room_for(self, count: int) -> Array | None:
         """Room for the sums of so many cells, the first of which hold these."""
         if not self.sums.flags.writeable:
             return None
@@ -212,7 +259,9 @@ class CellMoments(ProductMoments):
         return type(self), tuple(getattr(self, each.name) for each in fields(self)[:-1])
 
     def __neg__(self) -> Self:
-        return replace(self, counts=-self.counts, powers=-self.powers, sums=-self.sums)
+        return replace(
+            self, counts=-self.counts, powers=-self.powers, borders=-self.borders, sums=-self.sums
+        )
 
     def __sub__(self, other: Self) -> Self:
         """Without the rows of ``other``; cells that have none left are dropped, and exactly 0."""
@@ -223,6 +272,7 @@ class CellMoments(ProductMoments):
             cells=difference.cells[kept],
             counts=difference.counts[kept],
             powers=difference.powers[kept],
+            borders=difference.borders[kept],
             sums=difference.sums[kept],
         )
 
@@ -232,7 +282,8 @@ class CellMoments(ProductMoments):
         return replace(
             self,
             powers=np.column_stack(powers),
-            sums=self.sums * factor,
+            borders=self.borders * factor,
+            sums=self.sums * np.asarray(factor, self.sums.dtype),
             sample=self.sample.scale(factor),
         )
 
@@ -240,19 +291,22 @@ class CellMoments(ProductMoments):
         """Moments of the first R' columns of each cell: no second read."""
         r = self.row.n_features
         keep = np.r_[0:n_components, r : self.row.width]
-        return self._select(self.row.leading(n_components), keep)
+        return self._select(self.row.leading(n_components), keep, np.arange(self.row.n_targets + 1))
 
     def with_targets(self, targets: Sequence[int]) -> Self:
         """Moments of some of the targets, by position and in that order, sample included."""
         row, columns = self.row.with_targets(targets)
         own = np.asarray(list(targets), dtype=int)
         first = self.row.n_features + 1
-        selected = self._select(row, np.r_[0:first, first + own])
+        selected = self._select(row, np.r_[0:first, first + own], np.r_[0, 1 + own])
         return replace(selected, sample=self.sample.columns(columns))
 
     def matrices(self, which: Any = slice(None)) -> Float64:
-        """M_c (k, P, P) of some of the k cells held, symmetric, both triangles."""
-        return np.asarray(self.sums[which][..., places(self.row.width)])
+        """M_c (k, P, P) of some of the k cells held, symmetric, both triangles, in float64."""
+        r, at = self.row.n_features, places(self.row.width)
+        found = self.sums[which][..., at].astype(np.float64)
+        found[..., r:, r:] = self.borders[which]
+        return np.asarray(found)
 
     @property
     def weight(self) -> float:
@@ -261,8 +315,7 @@ class CellMoments(ProductMoments):
 
     def cell_weights(self) -> Float64:
         """Σ w (k,) of each cell held."""
-        r = self.row.n_features
-        return np.asarray(self.sums[:, places(self.row.width)[r, r]])
+        return np.asarray(self.borders[:, 0, 0])
 
     def target_mean(self) -> Float64:
         """Weighted mean of y (T,) over all rows, in units of y."""
@@ -271,11 +324,8 @@ class CellMoments(ProductMoments):
                 f"These moments hold {self.n} rows with total weight {self.weight}. "
                 "A mean needs at least one row of positive weight."
             )
-        r, trees = self.row.n_features, self.n_trees
-        at = places(self.row.width)[r, r + 1 :]
-        return np.asarray(
-            self.row.target_origin + self.sums[:, at].sum(axis=0) / trees / self.weight
-        )
+        sums = self.borders[:, 0, 1:].sum(axis=0)
+        return np.asarray(self.row.target_origin + sums / self.n_trees / self.weight)
 
     def of_tree(self, tree: int) -> slice:
         """Where the cells of one tree lie among those held."""
@@ -286,27 +336,30 @@ class CellMoments(ProductMoments):
         """Moments of a longer row, whose columns ``keep`` are those of this one; others are 0."""
         old, new = places(self.row.width), places(row.width)
         i, j = np.tril_indices(self.row.width)
-        sums = np.zeros((len(self.sums), triangle_size(row.width)))
+        sums = np.zeros((len(self.sums), triangle_size(row.width)), self.sums.dtype)
         sums[:, new[keep[i], keep[j]]] = self.sums[:, old[i, j]]
-        return replace(self, row=row, sums=sums, sample=sample)
+        borders = np.zeros((len(sums), row.n_targets + 1, row.n_targets + 1))
+        at = keep[self.row.n_features :] - row.n_features
+        borders[:, at[:, None], at] = self.borders
+        return replace(self, row=row, borders=borders, sums=sums, sample=sample, room=None)
 
     def target_squares(self) -> Float64:
         """Σ w (y − y₀)² (T,) over the rows."""
-        own = np.arange(self.row.n_features + 1, self.row.width)
-        squares = self.sums[:, places(self.row.width)[own, own]].sum(axis=0)
+        squares = np.einsum("kii->ki", self.borders)[:, 1:].sum(axis=0)
         return np.asarray(squares / self.n_trees)
 
-    def _select(self, row: AugmentedRow, keep: Array) -> Self:
-        """Moments of the columns ``keep`` of a."""
+    def _select(self, row: AugmentedRow, keep: Array, border: Array) -> Self:
+        """Moments of the columns ``keep`` of a, with those of the ``border`` among [1, y]."""
         old, new = places(self.row.width), places(row.width)
         i, j = np.tril_indices(row.width)
         order = np.empty(triangle_size(row.width), np.intp)
         order[new[i, j]] = old[keep[i], keep[j]]
-        return replace(self, row=row, sums=self.sums[:, order])
+        borders = self.borders[:, border[:, None], border]
+        return replace(self, row=row, borders=borders, sums=self.sums[:, order], room=None)
 
     def __sizeof__(self) -> int:
-        own = self.sums.nbytes + self.cells.nbytes + self.counts.nbytes + self.powers.nbytes
-        return int(own + self.sample.nbytes + 256)
+        own = (self.sums, self.borders, self.cells, self.counts, self.powers)
+        return int(sum(each.nbytes for each in own) + self.sample.nbytes + 256)
 
     def __repr__(self) -> str:
         cells = f"{len(self.cells)} cells of {self.n_trees} trees"
@@ -342,6 +395,16 @@ def waiting_rows(n_cells: int, n_columns: int) -> int:
     return min(max(FEWEST_WAITING, ROWS_A_CELL * n_cells), most)
 
 
+def precision_at_rest(sums: str, n_rows: int, n_cells: int, n_columns: int) -> Precision:
+    """Of the sums of so many rows in so many cells, for products in float32 or float64.
+
+    A visit adds 512 rows a cell or more, or all rows that wait. A pass of 16 times as many rows
+    adds at most half of :data:`MOST_ROUNDINGS` times.
+    """
+    few = 2 * n_rows <= MOST_ROUNDINGS * waiting_rows(n_cells, n_columns)
+    return "float32" if sums == "float32" and few else "float64"
+
+
 class CellAccumulator:
     """Takes rows in any portions and gives their moments; the same rows, the same bits."""
 
@@ -350,7 +413,8 @@ class CellAccumulator:
         features: LocalFeatures,
         row: AugmentedRow,
         *,
-        sums: Literal["float32", "float64"] = "float64",
+        sums: Precision = "float64",
+        at_rest: Precision = "float64",
         sample_rows: int = 0,
     ) -> None:
         if row.n_features != features.n_components:
@@ -369,7 +433,8 @@ class CellAccumulator:
         self._counts, self._powers = np.zeros(count, np.int64), np.zeros((count, 2))
         self._borders = np.zeros((count, t + 1, t + 1))
         # Pages of cells without rows are never touched, and take no memory.
-        self._totals = np.zeros((count, triangle_size(row.width)))
+        self._totals = np.zeros((count, triangle_size(row.width)), at_rest)
+        self._visits = 0
         self._value: CellMoments | None = None
         self._sample = RowSample.empty(sample_rows, len(row.inputs) + t + 1)
 
@@ -421,8 +486,10 @@ class CellAccumulator:
             cells=cells,
             counts=self._counts[cells],
             powers=self._powers[cells],
+            borders=self._borders[cells],
             sums=sums,
             sample=self._sample,
+            roundings=self._visits - 1 if self._totals.dtype == np.float32 else 0,
             room=sums if sums.base is None else self._totals,
         )
 
@@ -431,16 +498,18 @@ class CellAccumulator:
         at, r = places(self._row.width), self._row.n_features
         scale = np.concatenate([[1.0], self._row.target_scale])
         mixed, border = at[r:, :r], at[r:, r:]
+        self._borders *= scale[:, None] * scale
         for cell in cells.tolist():
             total = self._totals[cell]
             total[mixed] *= scale[:, None]
-            total[border] = self._borders[cell] * scale[:, None] * scale
+            total[border] = self._borders[cell]
 
     def _sort(self) -> None:
         """Give the rows waiting to their cells, in the order in which they came."""
         m, self._filled = self._filled, 0
         if not m:
             return
+        self._visits += 1
         features, row = self._features, self._row
         x, root = features.encode(self._x[:m]), None
         border = np.ones((m, row.n_targets + 1))

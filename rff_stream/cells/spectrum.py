@@ -296,15 +296,20 @@ def tree_spectrum(
     r, k = row.n_features, len(held)
     eigenvalues = np.empty((k, r))
     rotation = np.empty((k, r, r) if places is None else (k, 0, 0))
-    for i, place in enumerate(held.tolist()):
-        system = _cell_system(moments, place, fit_intercept)
-        eigenvalues[i], vectors = np.linalg.eigh(system.matrix)
-        _fill(common, i, system, vectors.T @ system.rhs, vectors.T @ system.mean_z)
-        if places is None:
-            factor = features.exact_factor(tree, int(moments.cells[place]) % moments.n_cells)
-            rotation[i] = linalg.solve_triangular(
-                factor, vectors, lower=True, trans="T", check_finite=False
-            )
+
+    def solve(cells: range) -> None:
+        for i in cells:
+            place = int(held[i])
+            system = _cell_system(moments, place, fit_intercept)
+            eigenvalues[i], vectors = np.linalg.eigh(system.matrix)
+            _fill(common, i, system, vectors.T @ system.rhs, vectors.T @ system.mean_z)
+            if places is None:
+                factor = features.exact_factor(tree, int(moments.cells[place]) % moments.n_cells)
+                rotation[i] = linalg.solve_triangular(
+                    factor, vectors, lower=True, trans="T", check_finite=False
+                )
+
+    side_by_side(solve, _runs(k))
     return TreeSpectrum(**common, eigenvalues=eigenvalues, rotation=rotation)
 
 
@@ -376,7 +381,8 @@ def _cell_system(moments: CellMoments, place: int, fit_intercept: bool) -> _Cell
     """M_c as the scatter about z̄ and ȳ. Without an intercept both are 0, and y₀ is added back."""
     row = moments.row
     r, width = row.n_features, row.width
-    matrix, _ = lapack.dtfttr(width, moments.sums[place], transr="N", uplo="L")
+    matrix, _ = lapack.dtfttr(width, moments.sums[place], transr="N", uplo="L")  # in float64
+    matrix[r:, r:] = moments.borders[place]
     weight = float(matrix[r, r])
     border = np.concatenate([matrix[r, : r + 1], matrix[r + 1 :, r]])  # Σ w a
     shift = border / weight
@@ -413,6 +419,11 @@ def _fill(
     common["target_mean"][i], common["scatter"][i] = system.mean_y, system.scatter
 
 
+def _starts(moments: CellMoments) -> range:
+    """Of runs of the cells held: a test of all of them at once would take a byte a number."""
+    return range(0, len(moments.cells), RUN_CELLS)
+
+
 def require_rows(moments: CellMoments) -> None:
     """Refuse moments of nothing, or that are not finite."""
     if moments.n < 1 or moments.row.n_targets < 1:
@@ -420,7 +431,8 @@ def require_rows(moments: CellMoments) -> None:
             f"These moments hold {moments.n} rows and {moments.row.n_targets} targets. "
             "A fit needs at least one of each."
         )
-    if not np.isfinite(moments.sums).all():
+    finite = (np.isfinite(moments.sums[i : i + RUN_CELLS]).all() for i in _starts(moments))
+    if not all(finite):
         raise ValueError(
             "These moments hold sums that are not finite. A fit needs finite rows; "
             "check the data for NaN, inf and overflow, and collect the moments again."

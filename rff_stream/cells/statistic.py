@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from rff_stream.cells.map import LocalFeatures
-from rff_stream.cells.moments import CellAccumulator, CellMoments
+from rff_stream.cells.moments import CellAccumulator, CellMoments, precision_at_rest
+from rff_stream.families.protocol import SumRequest
 from rff_stream.moments import AugmentedRow
 from rff_stream.statistics.moment_statistics import MomentSink, pack_moments, unpack_moments
 from rff_stream.statistics.protocol import Packed, Sink
@@ -19,11 +20,26 @@ class CellStatistic:
     features: LocalFeatures  # as in CellAccumulator, like all up to ``sample_rows``
     row: AugmentedRow
     sums: Any
+    at_rest: Any
     sample_rows: int
+
+    @classmethod
+    def of(cls, asked: SumRequest) -> Self:
+        """That of a request for sums."""
+        features, row, plan = asked.features, asked.row, asked.plan
+        columns = len(row.inputs) + plan.n_targets + 1
+        at_rest = precision_at_rest(plan.sums, plan.n_rows, features.n_cells, columns)
+        return cls(features, row, plan.sums, at_rest, asked.sample_rows)
 
     def start(self) -> Sink:
         return MomentSink(
-            CellAccumulator(self.features, self.row, sums=self.sums, sample_rows=self.sample_rows)
+            CellAccumulator(
+                self.features,
+                self.row,
+                sums=self.sums,
+                at_rest=self.at_rest,
+                sample_rows=self.sample_rows,
+            )
         )
 
     def pack(self, value: CellMoments) -> Packed:
