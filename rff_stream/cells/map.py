@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -47,8 +49,9 @@ FEWEST_PILOT_ROWS, MOST_PILOT_ROWS = 1 << 16, 1 << 20
 """With fewer rows short scales are not visible; with more, additional landmarks lie between
 others."""
 
-BLOCK_VALUES = 65_536
-"""Kernel values that are computed at once: they and their arguments stay in the L2 cache."""
+BLOCK_VALUES = 16_384
+"""Kernel values that are computed at once: they and their arguments stay in the L2 cache, and
+malloc gives the same pages again (from 128 KiB on the system makes new ones: 7 ns a value)."""
 
 MOST_CELLS = 4096
 """Largest number of cells of a tree if R is given: the sums of one tree then take 1.1 GB at R =
@@ -375,18 +378,26 @@ class LocalFeatures(NamedMap):
         np.einsum("ij,ij->i", rows[:, :d], rows[:, :d], out=rows[:, d])
         return rows
 
-    def kernel_values(self, tree: int, cell: int, rows: Float64, out: Array) -> None:
-        """Write k(x, U_c) (n, R) into ``out``, of any floating dtype; see :meth:`rows_of_cells`."""
+    def kernel_values(
+        self, tree: int, cell: int, rows: Float64, out: Array, mean: Array | None = None
+    ) -> None:
+        """Write k(x, U_c) (n, R) into ``out``, of any floating dtype; see :meth:`rows_of_cells`.
+
+        With ``mean`` (n,), of the same dtype, the mean of each row goes there and is taken from it.
+        """
         kernel = self.kernel
         if not isinstance(kernel, RadialKernel):
             out[...] = kernel(rows, self.landmark_rows(tree, cell))
+            if mean is not None:
+                out -= _row_means(out, mean)
             return
         # ‖x − u‖² = [x, ‖x‖², 1] · [−2u, 1, ‖u‖²]
         columns = self._scaled_landmarks(tree, cell)
         # A few rows at a time: what is between distances and values stays in the cache.
         size = max(BLOCK_VALUES // columns.shape[1], 1)
-        exact = np.empty((min(size, len(rows)), columns.shape[1]))
-        rounded = exact if out.dtype == exact.dtype else np.empty(exact.shape, out.dtype)
+        shape = (min(size, len(rows)), columns.shape[1])
+        exact = _scratch("float64", shape)
+        rounded = exact if out.dtype == exact.dtype else _scratch(out.dtype.name, shape)
         zeros = np.zeros(columns.shape[1], out.dtype)  # three times as fast as a plain 0
         for start in range(0, len(rows), size):
             block = out[start : start + size]
@@ -395,7 +406,11 @@ class LocalFeatures(NamedMap):
             if rounded is not exact:
                 squared[...] = exact[: len(block)]
             np.maximum(squared, zeros, out=squared)
-            block[...] = kernel.of_squared_distance(squared)
+            values = kernel.of_squared_distance(squared)
+            if mean is None:
+                block[...] = values
+            else:
+                np.subtract(values, _row_means(values, mean[start : start + size]), out=block)
 
     def _scaled_landmarks(self, tree: int, cell: int) -> Float64:
         """[−2u, 1, ‖u‖²] (d + 2, R) of the landmarks u about the first of them; kept."""
@@ -426,17 +441,15 @@ class LocalFeatures(NamedMap):
             held[tree, cell] = exact.astype(self.dtype), ones[0].astype(self.dtype)
         return held[tree, cell]
 
-    def project(self, tree: int, cell: int, values: Array) -> None:
-        """Turn rows k(x, U_c) (n, R), of any floating dtype, into z_c, in their place.
+    def project(self, tree: int, cell: int, values: Array, mean: Array) -> None:
+        """Turn rows k(x, U_c) − c (n, R), of any floating dtype, into z_c, in their place.
 
-        L⁻¹k = L⁻¹(k − c1) + cL⁻¹1 with c the mean of k. Where the kernel hardly varies over a cell
-        little is left to cancel: the rounding is below that of a triangular solve.
+        L⁻¹k = L⁻¹(k − c1) + cL⁻¹1 with c the mean of k (n,). Where the kernel hardly varies over a
+        cell little is left to cancel: the rounding is below that of a triangular solve.
         """
         inverse, of_ones = (
             each.astype(values.dtype, copy=False) for each in self.inverse_factor(tree, cell)
         )
-        mean = np.einsum("ij->i", values) / np.asarray(values.shape[1], values.dtype)
-        add_outer(-mean, np.ones_like(of_ones), values)
         multiply_rows(inverse, values)
         add_outer(mean, of_ones, values)
 
@@ -461,8 +474,9 @@ class LocalFeatures(NamedMap):
 
     def write_columns(self, tree: int, cell: int, rows: Float64, out: Array) -> None:
         """Write z_c (n, R) into ``out``, of ``dtype``, of what :meth:`rows_of_cells` gives."""
-        self.kernel_values(tree, cell, rows, out)
-        self.project(tree, cell, out)
+        mean = np.empty(len(rows), out.dtype)
+        self.kernel_values(tree, cell, rows, out, mean)
+        self.project(tree, cell, out, mean)
 
     def spec(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Plain JSON and arrays that :meth:`from_spec` reads."""
@@ -532,6 +546,24 @@ def _plain_map(features: Any) -> dict[str, Any]:
 def _map_from(plain: Any) -> Any:
     arrays = {name: np.array(values) for name, values in plain["arrays"].items()}
     return map_from_spec(plain["plain"], arrays)
+
+
+def _row_means(values: Array, out: Array) -> Array:
+    """Their means (n, 1), which are written into ``out`` (n,), too."""
+    np.divide(np.einsum("ij->i", values), np.asarray(values.shape[1], values.dtype), out=out)
+    return out[:, None]
+
+
+_thread = threading.local()
+
+
+def _scratch(dtype: str, shape: tuple[int, int]) -> Array:
+    """An array of any content, the memory of which this thread uses again."""
+    held, size = getattr(_thread, dtype, None), math.prod(shape)
+    if held is None or len(held) < size:
+        held = np.empty(max(size, BLOCK_VALUES), dtype)
+        setattr(_thread, dtype, held)
+    return np.asarray(held[:size].reshape(shape))
 
 
 def cell_bytes(n_components: int, n_inputs: int, dtype: Any) -> int:

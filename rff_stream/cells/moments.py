@@ -596,8 +596,9 @@ class _Batches:
         total: Float64,
     ) -> None:
         """Add √w [z_c, 1, (y − y₀)/scale] (m, P) to a packed triangle."""
-        exact, waiting = self._product.dtype == total.dtype, 0
-        parts = max(round(len(x) / BATCH_ROWS), 1)
+        parts, waiting = max(round(len(x) / BATCH_ROWS), 1), 0
+        # Into a total in float32 only once a visit: each addition to it rounds.
+        exact = self._product.dtype == total.dtype and (total.dtype == np.float64 or parts == 1)
         edges = [len(x) * part // parts for part in range(parts + 1)]
         for lo, hi in pairwise(edges):  # none of a few rows, which would cost a sweep
             batch = self._batch[: hi - lo]

@@ -168,7 +168,9 @@ class TreeFactors(TreeCells):
     def coordinates(
         self, features: LocalFeatures, key: tuple[int, int], values: Float64
     ) -> Float64:
-        features.project(*key, values)
+        mean = np.einsum("ij->i", values) / np.asarray(values.shape[1], values.dtype)
+        values -= mean[:, None]
+        features.project(*key, values, mean)
         return values
 
     def landmark_normals(

@@ -64,17 +64,17 @@ class Matern(RadialKernel):
 
     def unit_radial(self, squared: Float64) -> Float64:
         """Closed forms for ν = 1/2, 3/2, 5/2 (Rasmussen & Williams 2006, eq. 4.17)."""
-        distance, nu = np.sqrt(squared), self.nu
+        nu = self.nu
+        if nu in (0.5, 1.5, 2.5):
+            t = np.asarray(np.sqrt(squared))
+            t *= -math.sqrt(2 * nu)  # −t: one sweep less
+            decay = np.asarray(np.exp(t))
+            if nu == 0.5:
+                return decay
+            decay *= 1 - t if nu == 1.5 else 1 - t + t**2 / 3
+            return decay
+        distance = np.sqrt(squared)
         t = math.sqrt(2 * nu) * distance
-        if nu == 0.5:
-            return np.asarray(np.exp(-t))
-        if nu == 1.5:
-            decay = np.exp(-t)
-            t += 1
-            t *= decay
-            return np.asarray(t)
-        if nu == 2.5:
-            return np.asarray((1 + t + t**2 / 3) * np.exp(-t))
         return _bessel(t, nu) if nu <= LARGEST_BESSEL else _mixture(distance, nu)
 
     def unit_decay(self, squared: Float64) -> Float64:

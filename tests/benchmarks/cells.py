@@ -59,7 +59,7 @@ def local(features: rs.LocalFeatures, X: np.ndarray, y: np.ndarray) -> Callable[
     places = np.arange(len(X))
 
     def work() -> None:
-        sink = CellAccumulator(features, row, sums="float32")
+        sink = CellAccumulator(features, row, sums="float32", at_rest="float32")
         sink.add(X, y, None, places)
         sink.result()
 
