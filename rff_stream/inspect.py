@@ -16,14 +16,18 @@ from rff_stream.features.normal_scores import normal_scores_of
 from rff_stream.model import gradients
 from rff_stream.predictors import RowFunction
 from rff_stream.sources import Selection
+from rff_stream.statistics.dependence import DependenceChange, DependenceScores
 from rff_stream.statistics.gradients import Directions, GradientProducts
 from rff_stream.statistics.metric_step import MetricStep
 
 __all__ = [
+    "DependenceChange",
+    "DependenceScores",
     "Directions",
     "GradientProducts",
     "MetricStep",
     "canonical_correlations",
+    "dependence_drift",
     "gradient",
     "gradient_outer_product",
     "gradient_std",
@@ -156,6 +160,87 @@ def metric_step(
     """
     data = Selection(X, y, sample_weight, None, dim, tuple(where), by, storage_options)
     return gradients.metric_step(model, data, n_directions)
+
+
+def dependence_drift(
+    model: Any,
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    by: Any,
+    reference: Any = None,
+    n_directions: int | None = None,
+    dim: str | Sequence[str] | None = None,
+    where: Sequence[Any] = (),
+    storage_options: Mapping[str, Any] | None = None,
+) -> dict[Any, DependenceChange]:
+    """Whether what y depends on has changed: each group against the others, one pass.
+
+    Inputs may be distributed as ever, and residuals as large: what is compared is how residuals go
+    with inputs, and with slopes along the leading directions of the fit.
+
+    Parameters
+    ----------
+    model : fitted KernelRidge or GaussianProcessRegressor
+        With moments. Rows of groups should not be those of the fit, or be few among these.
+    X, y, sample_weight, dim, where, storage_options : as in ``model.score``
+    by : name or array-like
+        A group for each row: a day, a place.
+    reference : label, optional
+        The group that all others are compared with. Without it, each with the sum of all others.
+    n_directions : int, optional
+        Along how many leading directions slopes are compared. Without it so many that d inputs
+        give at most 40 numbers, or one.
+
+    Returns
+    -------
+    dict of label -> DependenceChange
+        ``p_value`` is at most p with probability p when nothing changed; divide a level by the
+        number of groups. ``inputs`` has a p-value for each input: where the change is.
+
+    Raises
+    ------
+    ModelError
+        If the model has no residuals of a mean, no row sample, or is constant.
+    ValueError
+        If there is one group, no such reference, several targets, or a group of few rows.
+
+    References
+    ----------
+    Hotelling 1931; Krishnamoorthy & Yu 2004 (samples with covariances of their own).
+
+    Examples
+    --------
+    >>> import numpy as np, rff_stream as rs
+    >>> rng = np.random.default_rng(0); X = rng.normal(size=(4000, 3))
+    >>> day = np.repeat([0, 1, 2, 3], 1000)
+    >>> y = np.sin(X[:, 0]) + np.where(day == 3, 0.3, 0) * X[:, 2] + 0.3 * rng.normal(size=4000)
+    >>> model = rs.KernelRidge(n_components=64, length_scale=2.0, random_state=0)
+    >>> model = model.fit(X[:1000], y[:1000])
+    >>> found = dependence_drift(model, X[1000:], y[1000:], by=day[1000:])
+    >>> [label for label, each in found.items() if each.p_value < 0.01 and each.inputs["x2"] < 0.01]
+    [1, 2, 3]
+    >>> found = dependence_drift(model, X[1000:], y[1000:], by=day[1000:], reference=1)
+    >>> [label for label, each in found.items() if each.p_value < 0.01]
+    [3]
+    """
+    data = Selection(X, y, sample_weight, None, dim, tuple(where), by, storage_options)
+    groups = gradients.dependence_scores(model, data, n_directions)
+    if len(groups) < 2:
+        raise ValueError(
+            f"by gives {len(groups)} group, and each is compared with others. Give at least two."
+        )
+    if reference is None:
+        total = sum(list(groups.values())[1:], start=next(iter(groups.values())))
+        return {label: (total - each).change(each) for label, each in groups.items()}
+    if reference not in groups:
+        raise ValueError(
+            f"reference={reference!r} but the groups are {', '.join(map(str, groups))}. Name one "
+            "of them."
+        )
+    first = groups[reference]
+    return {label: first.change(each) for label, each in groups.items() if label != reference}
 
 
 def sobol_indices(model: Any, *, size: int = 8192, random_state: int = 0) -> SobolIndices:

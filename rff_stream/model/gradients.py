@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,16 @@ from rff_stream.model.fitted import Fitted
 from rff_stream.model.predict import score_rows
 from rff_stream.sources import Selection
 from rff_stream.sources.protocol import Rows
+from rff_stream.statistics.dependence import DependenceStatistic
 from rff_stream.statistics.gradients import GradientProducts, GradientStatistic
 from rff_stream.statistics.metric_step import MetricStepStatistic
 
 LEFT_OUT = 0.02
 """Directions are left out while their mean squared slopes are together at most this share of the
 mean squared residual: for Gaussian inputs the error then rises by at most half of it (Poincaré)."""
+
+MOST_OF_SCORES = 40
+"""Largest number of entries of a row's scores where no number of directions is given."""
 
 MOST_OF_STEP = 4096
 """Largest number of entries of the directions: their sums are its square, 128 MB."""
@@ -118,6 +123,19 @@ def metric_statistic(model: Any, n_directions: int | None) -> MetricStepStatisti
         np.sqrt(np.where(varies, variance, np.inf)),
         vectors[:, :k] * np.sqrt(values[:k]),
     )
+
+
+def dependence_scores(model: Any, data: Selection, n_directions: int | None) -> Any:
+    """Residuals against inputs and slopes by all rows; by group where groups are asked for.
+
+    Without a number of directions, so many leading ones that some hundred rows are enough.
+    """
+    statistic = metric_statistic(model, n_directions)
+    if n_directions is None:
+        d, k = statistic.directions.shape
+        most = max(MOST_OF_SCORES // d - 1, 1)
+        statistic = replace(statistic, directions=statistic.directions[:, : min(k, most)])
+    return score_rows(model, data, DependenceStatistic(statistic))
 
 
 def metric_step(model: Any, data: Selection, n_directions: int | None) -> Any:
