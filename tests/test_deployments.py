@@ -24,7 +24,7 @@ FOLDER = ROOT / "deployments"
 FILES = sorted(path for path in FOLDER.rglob("*") if path.is_file() and path.suffix != ".pyc")
 SCRIPTS = [path for path in FILES if path.suffix in {".sh", ".sbatch"}]
 PLACES = sorted(path.parent.name for path in FOLDER.glob("*/README.md"))
-KINDS = sorted(path.name for path in (FOLDER / "kubernetes").glob("*.yaml"))
+KINDS = sorted(path.name for path in (FOLDER / "kubernetes").glob("[!k]*.yaml"))  # no overlay
 
 
 def label(path: Path) -> str:
@@ -383,6 +383,74 @@ def test_manifests_are_what_the_operator_expects(kind: str) -> None:
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(found, schema)
         holder[broken] = holder.pop(broken + "s")
+
+
+@pytest.mark.optional
+def test_the_overlay_sets_what_is_yours_and_fits_the_schemas() -> None:
+    """Dask's kinds by the operator's definitions, the others by those of Kubernetes."""
+    jsonschema = pytest.importorskip("jsonschema")
+    kubernetes = pytest.importorskip("kubernetes_validate")
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not installed.")
+    done = subprocess.run(
+        ["kubectl", "kustomize", FOLDER / "kubernetes"], capture_output=True, text=True, check=True
+    )
+    found = [each for each in yaml.safe_load_all(done.stdout) if each]
+    assert {"DaskCluster", "Pod"}.isdisjoint({each["kind"] for each in found})
+    assert len(found) == 10
+    for each in found:
+        if each["kind"] == "DaskJob":
+            (definition,) = documents(crds() / "daskjob.yaml")
+            schema = closed(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
+            jsonschema.validate(each, schema)
+        else:
+            kubernetes.validate(each, "1.29", strict=True)
+
+
+def test_the_overlay_starts_from_the_values_of_the_files() -> None:
+    (overlay,) = documents(FOLDER / "kubernetes" / "kustomization.yaml")
+    assert overlay["resources"] == ["namespace.yaml", "cluster.yaml", "job.yaml"] == [
+        "namespace.yaml", *KINDS[:2]
+    ]  # fmt: skip
+    (image,) = overlay["images"]
+    assert image["name"] == image["newName"] and image["newTag"] == version("rff_stream")
+    (job,) = (found["spec"] for found in manifests() if found["kind"] == "DaskJob")
+    (patch,) = (each for each in overlay["patches"] if each["target"]["kind"] == "DaskJob")
+    args, replicas = yaml.safe_load(patch["patch"])
+    assert args["value"] == job["job"]["spec"]["containers"][0]["args"]
+    assert replicas["value"] == job["cluster"]["spec"]["worker"]["replicas"]
+
+
+# ------------------------------------------------------------------------------------------- conda
+
+
+def test_the_recipe_for_conda_asks_for_what_the_package_needs() -> None:
+    (recipe,) = documents(FOLDER / "conda" / "recipe.yaml")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    needs = [f"python{project['project']['requires-python']}"]
+    needs += [
+        text.replace("dask[array]", "dask-core") for text in project["project"]["dependencies"]
+    ]
+    assert [text.replace(" ", "") for text in recipe["requirements"]["run"]] == needs
+    built = [text.replace(" ", "") for text in recipe["requirements"]["host"]]
+    assert built == [needs[0], "pip", *project["build-system"]["requires"]]
+    assert recipe["context"]["version"] == version("rff_stream")
+    (entry,) = recipe["build"]["python"]["entry_points"]
+    name, _, place = entry.partition(" = ")
+    assert project["project"]["scripts"] == {name: place}
+    urls = project["project"]["urls"]
+    about = recipe["about"]
+    assert (about["homepage"], about["documentation"]) == (urls["Homepage"], urls["Documentation"])
+
+
+@pytest.mark.optional
+def test_the_recipe_for_conda_is_one_that_its_tool_reads() -> None:
+    conda = pytest.importorskip("rattler_build")
+    recipe = conda.Stage0Recipe.from_file(str(FOLDER / "conda" / "recipe.yaml"))
+    (variant,) = recipe.render(conda.VariantConfig(), conda.RenderConfig())
+    found = variant.recipe.to_dict()
+    assert found["package"] == {"name": "rff_stream", "version": version("rff_stream")}
+    assert found["build"]["noarch"] == "python"
 
 
 def closed(schema: Any) -> Any:
