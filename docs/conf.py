@@ -135,6 +135,32 @@ def entries_of(name: str) -> dict[str, list[str]]:
     return entries
 
 
+PICTURE = re.compile(r"^( *)!\[([^\]]*)\]\(([^)]*_static/([^)]+))\.png\)$", re.M)
+
+
+def two_forms(_app: Any, _page: str, text: list[str]) -> None:
+    """Show the dark form of a picture to readers of the dark site, where there is one."""
+
+    def both(found: re.Match[str]) -> str:
+        indent, words, path, name = found.groups()
+        if not (HERE / "_static" / f"{name}-dark.png").exists():
+            return found[0]
+        shown = (("light", path), ("dark", f"{path}-dark"))
+        lines = [
+            line
+            for form, each in shown
+            for line in (
+                f"```{{image}} {each}.png",
+                f":alt: {words}",
+                f":class: only-{form}",
+                "```",
+            )
+        ]
+        return "\n".join(indent + line for line in lines)
+
+    text[0] = PICTURE.sub(both, text[0])
+
+
 def styled(found: re.Match[str]) -> str:
     """The letter of a style as its own character: browsers ignore other values of mathvariant."""
     element, style, letter = found.groups()
@@ -163,5 +189,6 @@ def write_formula(writer: Any, node: Any) -> None:
 def setup(app: Any) -> None:
     """Connect what this file adds to Sphinx."""
     app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
+    app.connect("source-read", two_forms)
     app.connect("autodoc-skip-member", skip_metadata_requests)
     app.connect("autodoc-process-docstring", spell_out, priority=400)  # before numpydoc's own

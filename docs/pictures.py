@@ -1,9 +1,13 @@
-"""All pictures of ``docs/_static``: ``python docs/pictures.py`` or ``… flow coverage`` for some."""
+"""All pictures of ``docs/_static``: ``python docs/pictures.py`` or ``… flow coverage`` for some.
+
+Each has a light and a dark form, ``name.png`` and ``name-dark.png``; the site shows the one that
+suits the reader's colours. Values are in cividis, differences in red and blue, lines in the
+colours of Okabe & Ito: the same as in ``rff_stream.plot``.
+"""
 
 from __future__ import annotations
 
-import base64
-import json
+import contextlib
 import os
 import shutil
 import subprocess
@@ -11,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 
@@ -18,8 +23,10 @@ mpl.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from PIL import Image
+from scipy.special import ndtri
 
 import rff_stream as rs
 from rff_stream.plot.canvas import COLOURS, GREY, plain_ticks
@@ -27,6 +34,24 @@ from rff_stream.plot.canvas import COLOURS, GREY, plain_ticks
 HERE = Path(__file__).resolve().parent
 STATIC = HERE / "_static"
 NOTEBOOKS = HERE.parent / "notebooks"
+
+PAPER, INK = "#131416", "#CFD0D0"
+"""Background and text of the dark site (Furo)."""
+
+DARK = {
+    "figure.facecolor": PAPER,
+    "savefig.facecolor": PAPER,
+    "axes.facecolor": PAPER,
+    "legend.facecolor": PAPER,
+    **dict.fromkeys(
+        ("text.color", "axes.labelcolor", "axes.titlecolor", "axes.edgecolor", "xtick.color",
+         "ytick.color", "legend.edgecolor", "legend.labelcolor"),
+        INK,
+    ),
+}  # fmt: skip
+
+Drawing = Callable[[], Figure]
+"""Draws what was computed before, in the colours that are set."""
 
 STEPS = (
     ("rows", "Zarr, NetCDF, Parquet,\nNumPy, Dask, xarray,\npandas, polars, Arrow"),
@@ -40,28 +65,34 @@ SIZES = (10_000, 30_000, 100_000, 300_000)
 COMPONENTS = 512
 
 
-def flow() -> None:
+def flow() -> Drawing:
     """How data flow: rows, features, moments, answers."""
-    figure, ax = plt.subplots(figsize=(12.8, 3.0), dpi=100, layout="constrained")
-    for i, (title, words) in enumerate(STEPS):
-        box = FancyBboxPatch(
-            (i, 0), 0.74, 1, boxstyle="round,pad=0.02", fc="white", ec=COLOURS[0], lw=2
-        )
-        ax.add_patch(box)
-        ax.text(i + 0.37, 0.84, title, ha="center", va="center", fontsize=16, weight="bold")
-        ax.text(i + 0.37, 0.38, words, ha="center", va="center", fontsize=12.5, linespacing=1.5)
-    for i, words in enumerate(NOTES):
-        arrow = FancyArrowPatch(
-            (i + 0.77, 0.5), (i + 0.97, 0.5), arrowstyle="-|>", mutation_scale=22, color=COLOURS[1]
-        )
-        ax.add_patch(arrow)
-        ax.text(i + 0.87, -0.14, words, ha="center", va="center", fontsize=11.5, color="#333333")
-    ax.set(xlim=(-0.04, 3.8), ylim=(-0.25, 1.06))
-    ax.axis("off")
-    figure.savefig(STATIC / "flow.png")
+
+    def draw() -> Figure:
+        figure, ax = plt.subplots(figsize=(12.8, 3.0), dpi=100, layout="constrained")
+        paper = plt.rcParams["figure.facecolor"]
+        for i, (title, words) in enumerate(STEPS):
+            box = FancyBboxPatch(
+                (i, 0), 0.74, 1, boxstyle="round,pad=0.02", fc=paper, ec=COLOURS[0], lw=2
+            )
+            ax.add_patch(box)
+            ax.text(i + 0.37, 0.84, title, ha="center", va="center", fontsize=16, weight="bold")
+            ax.text(i + 0.37, 0.38, words, ha="center", va="center", fontsize=12.5, linespacing=1.5)
+        for i, words in enumerate(NOTES):
+            arrow = FancyArrowPatch(
+                (i + 0.77, 0.5), (i + 0.97, 0.5), arrowstyle="-|>", mutation_scale=22,
+                color=COLOURS[1],
+            )  # fmt: skip
+            ax.add_patch(arrow)
+            ax.text(i + 0.87, -0.14, words, ha="center", va="center", fontsize=11.5)
+        ax.set(xlim=(-0.04, 3.8), ylim=(-0.25, 1.06))
+        ax.axis("off")
+        return figure
+
+    return draw
 
 
-def coverage() -> None:
+def coverage() -> Drawing:
     """Errors of held-out rows of the demo's cube: histogram, coverage, map."""
     from rff_stream.demo.cube import Cube
 
@@ -78,13 +109,19 @@ def coverage() -> None:
     errors = (test.y - mean_of(model, test.x))[:, 0]
     std = std_of(model, test.x, noise=True)
     assert std is not None
-    figure, axes = plt.subplots(1, 3, figsize=(12.8, 3.8), dpi=100, layout="constrained")
-    rs.plot.histogram(errors, axes[0], label="observed − predicted [K]")
-    rs.plot.coverage(errors, std[:, 0], axes[1])
-    rs.plot.error_map(
-        test.x[:, 1], test.x[:, 0], errors, axes[2], label="observed − predicted [K]", coasts=False
-    )
-    figure.savefig(STATIC / "coverage.png")
+    spread = std[:, 0]
+
+    def draw() -> Figure:
+        figure, axes = plt.subplots(1, 3, figsize=(12.8, 3.8), dpi=100, layout="constrained")
+        words = "observed − predicted [K]"
+        rs.plot.histogram(errors, axes[0], label=words)
+        rs.plot.coverage(errors, spread, axes[1])
+        rs.plot.error_map(
+            test.x[:, 1], test.x[:, 0], errors, axes[2], label=words, coasts=False
+        )  # fmt: skip
+        return figure
+
+    return draw
 
 
 FITS = {
@@ -106,11 +143,11 @@ model.fit(path, "y", inputs=["x"])
 }
 
 
-def speed() -> None:
+def speed() -> Drawing:
     """CPU time and memory of whole processes, from Zarr, beside scikit-learn."""
     import zarr
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12.8, 4.2), dpi=100, layout="constrained")
+    measured = {}
     with tempfile.TemporaryDirectory() as folder:
         for n in SIZES:
             rng = np.random.default_rng(n)
@@ -118,24 +155,32 @@ def speed() -> None:
             x = rng.normal(size=(n, 8)).astype(np.float32)
             group.create_array("x", data=x, chunks=(10_000, 8))
             group.create_array("y", data=np.sin(x[:, 0]) + x[:, 1] ** 2, chunks=(10_000,))
-        for colour, (name, code) in zip((COLOURS[1], COLOURS[0]), FITS.items(), strict=True):
-            found = [
+        for name, code in FITS.items():
+            measured[name] = [
                 process(f"path = '{folder}/{n}.zarr'" + code.format(R=COMPONENTS)) for n in SIZES
             ]
+            print(name, [f"{s:.2f} s, {p / 2**20:.0f} MiB" for s, p in measured[name]])
+
+    def draw() -> Figure:
+        figure, (left, right) = plt.subplots(
+            1, 2, figsize=(12.8, 4.2), dpi=100, layout="constrained"
+        )
+        for colour, (name, found) in zip((COLOURS[1], COLOURS[0]), measured.items(), strict=True):
             seconds, peak = zip(*found, strict=True)
             left.loglog(SIZES, seconds, "o-", color=colour, label=name)
             right.loglog(SIZES, np.array(peak) / 2**20, "o-", color=colour, label=name)
-            print(name, [f"{s:.2f} s, {p / 2**20:.0f} MiB" for s, p in found])
-    left.set(xlabel="rows", ylabel="CPU seconds of the process")
-    right.set(xlabel="rows", ylabel="peak memory of the process [MiB]")
-    for ax in (left, right):
-        ax.grid(color=GREY, alpha=0.3, lw=0.5)
-        ax.set_xticks(SIZES, [f"{n:,}" for n in SIZES])
-        ax.minorticks_off()
-        plain_ticks(ax.yaxis)
-        ax.legend()
-    left.set_title(f"8 inputs, R = {COMPONENTS}, from Zarr, one thread", fontsize="medium")
-    figure.savefig(STATIC / "speed.png")
+        left.set(xlabel="rows", ylabel="CPU seconds of the process")
+        right.set(xlabel="rows", ylabel="peak memory of the process [MiB]")
+        for ax in (left, right):
+            ax.grid(color=GREY, alpha=0.3, lw=0.5)
+            ax.set_xticks(SIZES, [f"{n:,}" for n in SIZES])
+            ax.minorticks_off()
+            plain_ticks(ax.yaxis)
+            ax.legend()
+        left.set_title(f"8 inputs, R = {COMPONENTS}, from Zarr, one thread", fontsize="medium")
+        return figure
+
+    return draw
 
 
 def process(code: str) -> tuple[float, float]:
@@ -151,26 +196,61 @@ def process(code: str) -> tuple[float, float]:
     return float(seconds), float(kilobytes) * 1024
 
 
-def living() -> None:
-    """The last picture of the executed notebook 05."""
-    cells = json.loads((NOTEBOOKS / "05_a_model_that_lives.ipynb").read_text())["cells"]
-    drawn = [
-        output["data"]["image/png"]
-        for cell in cells
-        for output in cell.get("outputs", [])
-        if "image/png" in output.get("data", {})
-    ]
-    (STATIC / "living.png").write_bytes(base64.b64decode(drawn[-1]))
+def living() -> Drawing:
+    """The last picture of notebook 05, which is run for each form: half a minute."""
+
+    def draw() -> Figure:
+        code = (NOTEBOOKS / "05_a_model_that_lives.py").read_text(encoding="utf-8")
+        exec(compile(code.replace("plt.show()", ""), "notebook 05", "exec"), {})
+        return plt.gcf()
+
+    return draw
 
 
-def map_() -> None:
-    """The map of notebook 08, which is run: some minutes, and its data set."""
-    code = (NOTEBOOKS / "08_a_map_of_real_data.py").read_text()
-    code = code.replace("dpi=62", "dpi=80").replace("plt.show()", "plt.savefig(PICTURE)")
-    exec(compile(code, "notebook 08", "exec"), {"PICTURE": STATIC / "map.png"})
+def map_() -> Drawing:
+    """What the first lines of Python in the README give: a minute."""
+    code = (HERE.parent / "README.md").read_text(encoding="utf-8")
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        exec(compile(code.split("```python\n")[1].split("```")[0], "README", "exec"), found)
+        found["std"].load()
+    day, error, std = found["day"], found["error"].load()[0], found["std"][0]
+    sea = day["sea_surface_temperature"][0]
+    seen = found["seen"].loc[day["time"].values].reset_index()
+    inside = abs(error) < ndtri(0.975) * std
+    unseen = sea.notnull() & ~sea.stack(cell=("lat", "lon")).cell.isin(
+        [*zip(seen["lat"], seen["lon"], strict=True)]
+    ).unstack("cell")  # fmt: skip
+    rmse = float((error.where(unseen) ** 2).mean() ** 0.5)
+    covered = float(inside.where(unseen).sum() / unseen.sum())
+    print(f"not read: RMSE {rmse:.3f} K, inside 95 %: {covered:.1%}")
+
+    def draw() -> Figure:
+        figure, axes = plt.subplots(2, 2, figsize=(12.8, 6.4), dpi=80, layout="constrained")
+        panels = axes.ravel()
+        limits = float(sea.min()), float(sea.max())
+        blank = sea.where(False).assign_attrs(sea.attrs)
+        rs.plot.surface(blank, panels[0], limits=limits)
+        panels[0].scatter(seen["lon"], seen["lat"], c=seen[sea.name], s=5, cmap="cividis",
+                          vmin=limits[0], vmax=limits[1])  # fmt: skip
+        panels[0].set_title("read: a tenth of the cells, on this day and 19 others")
+        mean = found["mean"][0].where(sea.notnull()).assign_attrs(sea.attrs)
+        rs.plot.surface(mean, panels[1], limits=limits)
+        panels[1].set_title("predicted")
+        spread = std.where(sea.notnull()).assign_attrs(units="K", long_name="standard deviation")
+        rs.plot.surface(spread, panels[2])
+        panels[2].set_title("standard deviation of a new observation")
+        rs.plot.surface(error.assign_attrs(units="K", long_name="predicted − observed"), panels[3],
+                        center=0)  # fmt: skip
+        panels[3].set_title(
+            f"error; where nothing was read {rmse:.2f} K, of which the noise is 0.30"
+        )
+        return figure
+
+    return draw
 
 
-def cells() -> None:
+def cells() -> Drawing:
     """Cells of a tree over a satellite image, and the seams of one tree and of six."""
     data = np.load(data_folder() / "heaton_sim.npz")
     X, y = data["X"].astype(float), data["y"].astype(float)
@@ -180,28 +260,37 @@ def cells() -> None:
     lon, lat = (np.linspace(a, b, n) for a, b, n in zip(low, high, (500, 300), strict=True))
     grid = np.stack(np.meshgrid(lon, lat), axis=-1).reshape(-1, 2)
     extent = (low[0], high[0], low[1], high[1])
-    figure, axes = plt.subplots(1, 3, figsize=(12.8, 3.1), dpi=100, layout="constrained")
-    for ax, trees in zip(axes[1:], (1, 6), strict=True):
+    images = {}
+    for trees in (1, 6):
         model = rs.KernelRidge(
             rs.Matern(nu=1.5, length_scale=0.15), features=rs.Cells(24, trees, 64), alpha=0.1,
             random_state=0, progress=False,
         ).fit(X, y)  # fmt: skip
-        image = model.predict(grid).reshape(300, 500)
-        shown = ax.imshow(image, origin="lower", extent=extent, aspect="auto", cmap="turbo",
-                          vmin=np.quantile(y, 0.01), vmax=np.quantile(y, 0.99))  # fmt: skip
-        words = "one tree: seams between cells" if trees == 1 else f"the mean of {trees} trees"
-        ax.set_title(words)
-    figure.colorbar(shown, ax=axes[1:], label="°C")
+        images[trees] = model.predict(grid).reshape(300, 500)
     cell = model.features_.route(grid)[0].reshape(300, 500)
     mixed = np.random.default_rng(1).permutation(64)[cell]
-    axes[0].imshow(mixed, origin="lower", extent=extent, aspect="auto", cmap="tab20")
-    axes[0].set_title("64 cells of one tree, equal in rows")
-    figure.savefig(STATIC / "cells.png")
-    with Image.open(STATIC / "cells.png") as whole:
-        whole.convert("RGB").quantize(128).save(STATIC / "cells.png", optimize=True)
+    edges = (np.diff(cell, axis=0, append=cell[-1:]) != 0) | (
+        np.diff(cell, axis=1, append=cell[:, -1:]) != 0
+    )
+
+    def draw() -> Figure:
+        figure, axes = plt.subplots(1, 3, figsize=(12.8, 3.1), dpi=100, layout="constrained")
+        style: dict[str, Any] = {"origin": "lower", "extent": extent, "aspect": "auto"}
+        axes[0].imshow(mixed, cmap="cividis", **style)
+        axes[0].imshow(np.ma.masked_equal(edges, False), cmap="gray", vmin=0, vmax=1, **style)
+        axes[0].set_title("64 cells of one tree, equal in rows")
+        low_y, high_y = np.quantile(y, [0.01, 0.99])
+        for ax, (trees, image) in zip(axes[1:], images.items(), strict=True):
+            shown = ax.imshow(image, cmap="cividis", vmin=low_y, vmax=high_y, **style)
+            words = "one tree: seams between cells" if trees == 1 else f"the mean of {trees} trees"
+            ax.set_title(words)
+        figure.colorbar(shown, ax=axes[1:], label="°C")
+        return figure
+
+    return draw
 
 
-def air() -> None:
+def air() -> Drawing:
     """One hour of the air temperature of North America, fitted with a tenth of all cells apart."""
     import xarray as xr
 
@@ -211,23 +300,27 @@ def air() -> None:
     axes = np.meshgrid(hours, truth.lat, truth.lon, indexing="ij")
     X, y = np.stack([axis.ravel() for axis in axes], axis=1), truth.values.ravel()
     apart = np.random.default_rng(0).random(len(y)) < 0.1
-    figure, panels = plt.subplots(1, 3, figsize=(12.8, 3.0), dpi=85, layout="constrained")
     truth.attrs = {"units": "K", "long_name": "temperature"}
     when, limits = 61, (float(truth[61].min()), float(truth[61].max()))
-    rs.plot.surface(truth[when], panels[0], limits=limits)
-    panels[0].set_title("truth")
+    shown = {"truth": truth[when]}
     known = {"random_state": 0, "progress": False, "kernel": "matern", "length_scale": "ard"}
     maps = {"one map": "whole", "cells": rs.Cells(128, 3)}
-    for ax, (title, features) in zip(panels[1:], maps.items(), strict=True):
+    for title, features in maps.items():
         model = rs.KernelRidge(features=features, **known).fit(X[~apart], y[~apart])
         error = np.sqrt(np.mean((model.predict(X[apart]) - y[apart]) ** 2))
-        own = X.reshape(*truth.shape, 3)[when].reshape(-1, 3)
-        rs.plot.surface(truth[when].copy(data=model.predict(own).reshape(truth[when].shape)), ax,
-                        limits=limits)  # fmt: skip
-        ax.set_title(f"{title}: {error:.2f} K where kept apart")
-    for ax in panels:
-        rs.plot.coastlines(ax)
-    figure.savefig(STATIC / "air.png")
+        own = model.predict(X.reshape(*truth.shape, 3)[when].reshape(-1, 3))
+        image = truth[when].copy(data=own.reshape(truth[when].shape))
+        shown[f"{title}: {error:.2f} K where kept apart"] = image
+
+    def draw() -> Figure:
+        figure, panels = plt.subplots(1, 3, figsize=(12.8, 3.0), dpi=85, layout="constrained")
+        for ax, (title, image) in zip(panels, shown.items(), strict=True):
+            rs.plot.surface(image, ax, limits=limits)
+            ax.set_title(title)
+            rs.plot.coastlines(ax)
+        return figure
+
+    return draw
 
 
 def data_folder() -> Path:
@@ -235,10 +328,13 @@ def data_folder() -> Path:
     return Path(os.environ.get("RFF_STREAM_DATA", HERE.parent / "shared" / "data"))
 
 
-def hermite() -> None:
+def hermite() -> Drawing:
     """Hermite against random features: some minutes."""
-    script = HERE.parent / "tests" / "accuracy" / "hermite.py"
-    subprocess.run([sys.executable, script, "--plot", STATIC / "hermite.png"], check=True)
+    sys.path.insert(0, str(HERE.parent))
+    from tests.accuracy import hermite as script
+
+    table = script.measured()
+    return lambda: script.draw(table)
 
 
 def report() -> None:
@@ -267,11 +363,26 @@ def trim(path: Path) -> None:
     plt.imsave(path, pixels[: used[-1] + 24])
 
 
-PICTURES: dict[str, Callable[[], None]] = {
+def keep(draw: Drawing, name: str) -> None:
+    """Save both forms of a picture, in no more colours than an eye tells apart."""
+    for form, colours in (("", {}), ("-dark", DARK)):
+        with plt.rc_context(colours):
+            path = STATIC / f"{name}{form}.png"
+            draw().savefig(path)
+            plt.close("all")
+        with Image.open(path) as whole:
+            few = whole.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        few.save(path, optimize=True)
+
+
+PICTURES: dict[str, Callable[[], Drawing]] = {
     "flow": flow, "coverage": coverage, "speed": speed, "living": living, "map": map_,
-    "cells": cells, "air": air, "hermite": hermite, "report": report,
+    "cells": cells, "air": air, "hermite": hermite,
 }  # fmt: skip
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or PICTURES:
-        PICTURES[name]()
+    for name in sys.argv[1:] or (*PICTURES, "report"):
+        if name == "report":
+            report()
+        else:
+            keep(PICTURES[name](), name)

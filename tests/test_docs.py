@@ -86,6 +86,19 @@ def test_links_and_pictures_of_the_site_are_there(page: Path) -> None:
         assert place.exists(), f"{page.name}: {target}"
 
 
+WIDEST_CODE = 79
+"""Columns of code that fit beside the sidebars of the site, and into half of a screen."""
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda path: path.name
+)
+def test_code_on_a_page_is_narrow(page: Path) -> None:
+    blocks = re.findall(r"^```\w*\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
+    lines = [line for block in blocks for line in block.splitlines()]
+    assert [line for line in lines if len(line) > WIDEST_CODE] == []
+
+
 IDEAS = (DOCS / "ideas.md").read_text(encoding="utf-8")
 FIELDS = {"below_error"}
 ROOMS = ("answers", "features", "kernels", "moments", "plot")

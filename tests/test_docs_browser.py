@@ -1,4 +1,4 @@
-"""The built site in a browser: narrow screens, pictures, formulas, and no other host.
+"""The built site in a browser: screens of three widths, pictures, formulas, search, no other host.
 
 ``make docs`` builds the site and runs this file, where Chromium or Chrome is installed.
 """
@@ -24,11 +24,38 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 LONGEST = 300.0  # seconds for all pages
 
+WIDTHS = (400, 800, 1280)  # pixels: a phone, a tablet, a screen
+
+SEARCHES = {
+    "length-scale": "howto/length-scales.html",
+    "missing values": "howto/missing-values.html",
+    "add a day": "howto/growing.html",
+}
+"""What is typed into the search of the site, and the page that is meant for it."""
+
 LOOK = """<!doctype html><meta charset="utf-8"><body><script>
-const pages = PAGES, found = {};
+const pages = PAGES, widths = WIDTHS, searches = SEARCHES, found = {}, answers = {};
+const pause = seconds => new Promise(done => setTimeout(done, 1000 * seconds));
+async function search(words) {
+  const frame = document.createElement("iframe");
+  frame.style = "width:800px;height:800px;border:0";
+  frame.src = "search.html?q=" + encodeURIComponent(words);
+  document.body.append(frame);
+  await new Promise(done => frame.onload = done);
+  const found = "#search-results ul.search li > a";
+  const links = () => [...frame.contentDocument.querySelectorAll(found)];
+  for (let before = -1, looks = 0; looks < 100; looks++) {
+    await pause(0.3);
+    const now = links().length;
+    if (now && now == before) break;
+    before = now;
+  }
+  answers[words] = links().map(each => new URL(each.href).pathname.slice(1));
+  frame.remove();
+}
 async function look(page) {
   const frame = document.createElement("iframe");
-  frame.style = "width:400px;height:800px;border:0";
+  frame.style = "width:" + widths[0] + "px;height:800px;border:0";
   frame.src = page;
   document.body.append(frame);
   await new Promise(done => frame.onload = done);
@@ -48,19 +75,23 @@ async function look(page) {
     if (/\\\\\\(|\\\\\\[|\\$\\$|\\\\frac/.test(node.data)) tex.push(node.data.trim().slice(0, 80));
   }
   const wide = [];
-  if (root.scrollWidth > 400) {
+  for (const width of widths) {
+    frame.style.width = width + "px";
+    if (root.scrollWidth <= width) continue;
     for (const each of inside.body.querySelectorAll("article *")) {
       const right = each.getBoundingClientRect().right;
-      if (right > 401 && each.closest("pre,.table-wrapper,.math,svg,math") === null)
-        wide.push(each.tagName + " " + each.className + " " + Math.round(right));
+      if (right > width + 1 && each.closest("pre,.table-wrapper,.math,svg,math") === null)
+        wide.push(width + ": " + each.tagName + " " + each.className + " " + Math.round(right));
     }
+    if (!wide.length) wide.push(width + ": page " + root.scrollWidth);
   }
-  found[page] = {width: root.scrollWidth, wide: wide.slice(0, 4), lost, hosts, tex};
+  found[page] = {wide: wide.slice(0, 4), lost, hosts, tex};
   frame.remove();
 }
 (async () => {
   for (const page of pages) await look(page);
-  await fetch("/found", {method: "POST", body: JSON.stringify(found)});
+  for (const words of searches) await search(words);
+  await fetch("/found", {method: "POST", body: JSON.stringify({found, answers})});
 })();
 </script>"""
 
@@ -110,8 +141,8 @@ def browser(address: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the browser found on each page, 400 pixels wide."""
+def looked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the browser found on each page, and the answers of the site's search."""
     if not (HTML / "index.html").exists():
         pytest.skip("the site is not built: make docs")
     pages = sorted(
@@ -119,7 +150,9 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         for page in HTML.rglob("*.html")
         if "_static" not in page.parts and page.name not in {"search.html", "genindex.html"}
     )
-    look = LOOK.replace("PAGES", json.dumps(pages)).encode()
+    look = LOOK
+    for name, value in (("PAGES", pages), ("WIDTHS", WIDTHS), ("SEARCHES", [*SEARCHES])):
+        look = look.replace(name, json.dumps(value))
     found: dict[str, Any] = {}
     ready = threading.Event()
 
@@ -127,20 +160,32 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         found.update(answer)
         ready.set()
 
-    handler = functools.partial(_Site, look=look, done=done)
+    handler = functools.partial(_Site, look=look.encode(), done=done)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}/look.html"
         with browser(address, tmp_path_factory.mktemp("profile")):
-            assert ready.wait(LONGEST), f"the browser looked at no more than {len(found)} pages"
+            assert ready.wait(LONGEST), "the browser did not look at all pages in time"
         server.shutdown()
-    assert set(found) == set(pages)
+    assert set(found["found"]) == set(pages)
     return found
 
 
-def test_no_page_scrolls_sideways_on_a_narrow_screen(seen: dict[str, Any]) -> None:
-    wide = {page: (each["width"], each["wide"]) for page, each in seen.items()}
-    assert {page: facts for page, facts in wide.items() if facts[0] > 400} == {}
+@pytest.fixture(scope="module")
+def seen(looked: dict[str, Any]) -> dict[str, Any]:
+    """What the browser found, by page."""
+    found: dict[str, Any] = looked["found"]
+    return found
+
+
+def test_no_page_scrolls_sideways_on_screens_of_three_widths(seen: dict[str, Any]) -> None:
+    """Code and tables that are wider than the page scroll by themselves."""
+    assert {page: each["wide"] for page, each in seen.items() if each["wide"]} == {}
+
+
+@pytest.mark.parametrize("words", SEARCHES)
+def test_the_search_finds_the_page_that_is_meant_first(looked: dict[str, Any], words: str) -> None:
+    assert looked["answers"][words][:1] == [SEARCHES[words]]
 
 
 def test_every_picture_loads_and_nothing_comes_from_another_host(seen: dict[str, Any]) -> None:

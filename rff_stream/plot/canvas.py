@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Blue, vermilion, green, purple, orange, sky (Okabe & Ito 2008)."""
 
-GREY = "#595959"
+GREY = "#808080"
+"""Of lines: a contrast of more than 3 with white and with black paper."""
+
+VALUES, DIFFERENCES = "cividis", "RdBu_r"
+"""Colour maps of values, and of differences from 0."""
+
 BAND = 0.22
 """Opacity of a band."""
 
@@ -40,6 +45,14 @@ def axes(ax: Axes | None) -> Axes:
             "matplotlib is not installed, and pictures need it. pip install 'rff_stream[plot]'."
         ) from error
     return plt.subplots(layout="constrained")[1]
+
+
+def blank() -> str:
+    """The colour of places without a value, told apart from every colour of a map."""
+    import matplotlib as mpl
+    from matplotlib.colors import to_rgb
+
+    return "#D9D9D9" if sum(to_rgb(mpl.rcParams["axes.facecolor"])) > 1.5 else "#404040"
 
 
 def legend(ax: Axes, **choices: Any) -> None:

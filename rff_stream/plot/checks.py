@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
-from rff_stream.plot.canvas import COLOURS, GREY, axes, colour_bar, legend
+from rff_stream.plot.canvas import COLOURS, DIFFERENCES, GREY, VALUES, axes, colour_bar, legend
 from rff_stream.plot.fits import coastlines
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def error_map(
     order = np.argsort(np.abs(values))  # large errors on top
     x, y = np.asarray(longitude)[order], np.asarray(latitude)[order]
     drawn = ax.scatter(
-        x, y, c=values[order], s=9, cmap="RdBu_r", vmin=-largest, vmax=largest, edgecolors=GREY,
+        x, y, c=values[order], s=9, cmap=DIFFERENCES, vmin=-largest, vmax=largest, edgecolors=GREY,
         linewidths=0.2, rasterized=True,
     )  # fmt: skip
     colour_bar(ax, drawn, label)
@@ -206,7 +206,7 @@ def confusion(scores: ClassScores, ax: Axes | None = None) -> Axes:
     totals = scores.confusion.sum(axis=1, keepdims=True)
     share = scores.confusion / np.where(totals > 0, totals, 1.0)
     ax, names = axes(ax), [str(label) for label in scores.labels]
-    drawn = ax.imshow(share, cmap="cividis", vmin=0, vmax=1)
+    drawn = ax.imshow(share, cmap=VALUES, vmin=0, vmax=1)
     ax.set_xticks(range(len(names)), names, rotation=90 if max(map(len, names)) > 4 else 0)
     ax.set_yticks(range(len(names)), names)
     if len(names) <= MOST_WRITTEN:

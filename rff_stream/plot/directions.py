@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rff_stream.plot.canvas import MOST_LABELS, axes, colour_bar
+from rff_stream.plot.canvas import DIFFERENCES, MOST_LABELS, axes, colour_bar
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,7 +52,7 @@ def metric(found: GradientProducts | Directions, ax: Axes | None = None) -> Axes
     rows = np.argsort(-size, kind="stable")[:MOST_LABELS]
     ax = axes(ax)
     drawn = ax.imshow(
-        directions.vectors[rows, :count], cmap="PuOr_r", norm=TwoSlopeNorm(0, -1, 1),
+        directions.vectors[rows, :count], cmap=DIFFERENCES, norm=TwoSlopeNorm(0, -1, 1),
         aspect="auto", interpolation="nearest",
     )  # fmt: skip
     ax.set_yticks(range(len(rows)), [directions.inputs[j] for j in rows])

@@ -13,9 +13,12 @@ from rff_stream._array import Array, Float64
 from rff_stream.plot.canvas import (
     BAND,
     COLOURS,
+    DIFFERENCES,
     GREY,
+    VALUES,
     axes,
     axis_label,
+    blank,
     box_of,
     colour_bar,
     grid_of,
@@ -143,8 +146,8 @@ def surface(
         )
     (x, x_label), (y, y_label), field, label = _field(values, target)
     ax, scale = axes(ax), norm or _linear_scale(center, limits)
-    colour = colour or ("cividis" if center is None else "RdBu_r")
-    ax.set_facecolor("#D9D9D9")  # where there is no value: told apart from every colour
+    colour = colour or (VALUES if center is None else DIFFERENCES)
+    ax.set_facecolor(blank())
     drawn = ax.pcolormesh(x, y, field, cmap=colour, norm=scale, shading="nearest", rasterized=True)
     ax.set(xlabel=x_label, ylabel=y_label)
     colour_bar(ax, drawn, label)

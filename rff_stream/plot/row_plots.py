@@ -13,6 +13,7 @@ from rff_stream.plot.canvas import (
     BAND,
     COLOURS,
     GREY,
+    VALUES,
     axes,
     axis_label,
     box_of,
@@ -79,7 +80,7 @@ def density(
         y,
         field,
         levels=levels,
-        cmap="cividis",
+        cmap=VALUES,
         extend="neither" if isinstance(levels, int) else "max",
     )
     if data and len(rows):
@@ -110,7 +111,7 @@ def novelty(model: Any, ax: Axes | None = None, *, box: Array | None = None) -> 
     x, y, places = grid_of(box, GRID)
     scores = model.score_samples(places).reshape(len(y), len(x))
     ax = axes(ax)
-    drawn = ax.contourf(x, y, scores, levels=14, cmap="cividis")
+    drawn = ax.contourf(x, y, scores, levels=14, cmap=VALUES)
     ax.contour(x, y, scores, levels=[model.offset_], colors=COLOURS[1], linewidths=2)
     ax.plot([], [], color=COLOURS[1], lw=2, label="threshold")
     rows, _, _ = sample_of(model)

@@ -14,6 +14,7 @@ from rff_stream.plot.canvas import (
     COLOURS,
     GREY,
     MOST_LABELS,
+    VALUES,
     axes,
     colour_bar,
     legend,
@@ -53,7 +54,7 @@ def kernel_matrix(kernel: Kernel | FeatureMap, X: Array, ax: Axes | None = None)
     """
     values = _matrix(kernel, X)
     ax = axes(ax)
-    drawn = ax.imshow(values, cmap="cividis", vmin=min(0.0, float(values.min())), aspect="equal")
+    drawn = ax.imshow(values, cmap=VALUES, vmin=min(0.0, float(values.min())), aspect="equal")
     size = getattr(kernel, "n_components", None)
     title = f"exact {type(kernel).__name__}" if size is None else f"R = {size} features"
     ax.set(xlabel="row", ylabel="row", title=title)
@@ -171,7 +172,7 @@ def kernel_evidence(found: KernelComparison, ax: Axes | None = None) -> Axes:
     below = found.log_evidence.max() - found.log_evidence
     from matplotlib import colormaps
 
-    shades = colormaps["cividis"](np.linspace(0.0, 0.92, len(found.kernels)))
+    shades = colormaps[VALUES](np.linspace(0.0, 0.92, len(found.kernels)))
     for family, (values, errors, shade) in enumerate(zip(below, found.error, shades, strict=True)):
         ax.errorbar(
             found.length_scales, np.maximum(values, FLOOR), errors, color=shade, marker="o", ms=3,

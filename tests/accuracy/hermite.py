@@ -14,12 +14,16 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from rff_stream.features import FeatureMap, FourierFeatures, HermiteFeatures, NystroemFeatures
 from rff_stream.kernels import Gaussian
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SIZES = (16, 64, 256, 1024)
 DRAWS = 5
@@ -107,7 +111,7 @@ def main() -> None:
     with threadpool_limits(1):
         table = measured()
     if chosen.plot:
-        draw(table, chosen.plot)
+        draw(table).savefig(chosen.plot)
 
 
 def measured() -> Table:
@@ -123,11 +127,11 @@ def measured() -> Table:
     return table
 
 
-def draw(table: Table, path: str) -> None:
+def draw(table: Table) -> Figure:
     """One panel for each case; a band of a standard deviation about random maps."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(12, 5), layout="constrained")
+    figure = Figure(figsize=(12, 5), dpi=80, layout="constrained")
     axes = figure.subplots(2, len(table) // 2, sharex=True, sharey=True)
     for axis, ((rows, d, length_scale), found) in zip(axes.flat, table.items(), strict=True):
         for name, values in found.items():
@@ -142,7 +146,7 @@ def draw(table: Table, path: str) -> None:
     figure.supxlabel("features R")
     figure.supylabel("relative Frobenius error of the kernel")
     axes.flat[-1].legend(fontsize="small")
-    figure.savefig(path, dpi=80)
+    return figure
 
 
 if __name__ == "__main__":
