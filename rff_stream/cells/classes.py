@@ -3,7 +3,7 @@
 Every class is a target of the process in the cells, with one α for all of them in a tree, so its
 scores and those of sampled rows under the fit without each follow from moments alone. α is that of
 highest evidence times the factor of least leave-one-out Brier score; the same scores calibrate
-probabilities, as for one map of the whole space.
+probabilities, with a line of the inputs where that pays.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.calibration import Calibration, calibrate, probabilities
+from rff_stream.answers.calibration import (
+    Calibration,
+    calibrate,
+    calibrate_with_line,
+    probabilities,
+)
 from rff_stream.cells.calibration import local_posterior
 from rff_stream.cells.cost import CellCost
 from rff_stream.cells.draw import cost_of_shape, draw_cells, encoding_of
@@ -30,13 +35,13 @@ from rff_stream.families.longitude import around_the_globe
 from rff_stream.families.metric import behind, in_metric, matrix_of
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, SumRequest, Totals
 from rff_stream.families.windows_of_pilot import map_search, pilot_windows
-from rff_stream.features import FeatureMap
+from rff_stream.features import FeatureMap, Projection
 from rff_stream.features.composed import encode_rows
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_search import MapChoice, search_map
 from rff_stream.length_scales.window_evidence import RowWindow
 from rff_stream.moments.class_moments import ClassMoments, one_hot
-from rff_stream.pilot import Pilot
+from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
 from rff_stream.planning import Plan
 from rff_stream.predictors import RowFunction, Slopes
 from rff_stream.statistics.moment_statistics import ClassStatistic
@@ -48,7 +53,7 @@ FACTORS = np.logspace(-2, 2, 9)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellLogOdds:
-    """Log-odds a·f + b of scores f in cells."""
+    """Log-odds a·f + b + Bᵀx of scores f in cells."""
 
     posterior: LocalPosterior  # of the one-hot classes
     calibration: Calibration
@@ -70,8 +75,11 @@ class CellLogOdds:
 
     def arrays(self) -> dict[str, Array]:
         """The posterior of every cell, and the calibration."""
-        line = np.append(self.calibration.slope, self.calibration.offset)
-        return self.posterior.arrays() | {"calibration": line}
+        odds = self.calibration
+        own = {"calibration": np.append(odds.slope, odds.offset)}
+        if odds.line is not None:
+            own["line"] = odds.line
+        return self.posterior.arrays() | own
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,11 +96,12 @@ class CellScores:
 
     def __call__(self, x: Array) -> Float64:
         """Log-odds (n, K) of rows (n, d)."""
-        return self.calibration(_sides(self.posterior.mean(x)))
+        return self.calibration(_sides(self.posterior.mean(x)), x)
 
     def slopes(self, x: Array) -> Float64:
         """Those of the log-odds (n, d, K)."""
-        return self.calibration.slope * _sides(self.posterior.slopes(x))
+        found = self.calibration.slope * _sides(self.posterior.slopes(x))
+        return found if self.calibration.line is None else found + self.calibration.line
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +168,11 @@ class CellClasses:
             _, posterior, scores = scored(
                 cell_evidence(totals.features, classes.moments, alpha=alpha)
             )
-        calibration = calibrate(_sides(scores), codes, weights, counts)
+        x = rows[:, : len(classes.row.inputs)]
+        optimism = _numbers_found(totals) / min(classes.moments.n, PILOT_ROWS * PILOT_BLOCKS)
+        calibration = calibrate_with_line(
+            _sides(scores), x, codes, weights, counts, optimism=optimism
+        )
         return CellLogOdds(posterior, calibration)
 
     def least_loss(self, request: LossRequest) -> Descended:
@@ -171,7 +184,8 @@ class CellClasses:
         names = tuple(f"y{i}" for i in range(arrays["tree_alpha"].shape[1]))
         slope, *offset = arrays["calibration"].tolist()
         posterior = LocalPosterior.from_arrays(features, arrays, names)
-        return CellLogOdds(posterior, Calibration(slope, np.array(offset)))
+        odds = Calibration(slope, np.array(offset), arrays.get("line"))
+        return CellLogOdds(posterior, odds)
 
 
 def descend(
@@ -209,6 +223,18 @@ def _sample(
     share = classes.weights / np.where(counts > 0, counts, 1.0)
     factor = np.array([class_weight.get(label, 1.0) for label in classes.labels])
     return rows, codes, w * share[codes], counts / np.where(factor > 0, factor, 1.0)
+
+
+def _numbers_found(totals: Totals) -> int:
+    """How many numbers of kernel and metric were found from targets."""
+    if "choice" not in totals.scales:
+        return 0
+    encoding = totals.features.encoding
+    metric = getattr(encoding, "second", encoding)
+    if isinstance(metric, Projection):
+        d, k = metric.matrix.shape
+        return int(d * k - k * (k - 1) // 2)
+    return int(np.size(totals.features.kernel.length_scale))
 
 
 def _sides(scores: Float64) -> Float64:

@@ -25,9 +25,10 @@ of scikit-learn, whose length-scales, noise and kernel maximise the likelihood. 
 the mean of the two nearest times that are not hidden. LightGBM is no dependency of this project:
 ``pip install lightgbm``. ``--cache`` keeps the figures of rivals in a file, and reads them there.
 
-``--unseen`` are tables of which nothing in this project was chosen: one column of data for
-classification or novelty from the others, and hidden cells of a climate model. ``RFF_STREAM_DATA``
-names the folder; see CONTRIBUTING.
+``--unseen`` are tables of which no constant in this project was chosen: one column of data for
+classification or novelty from the others, hidden cells of a climate model, made functions, and the
+sets that scikit-learn brings along. ``RFF_STREAM_DATA`` names the folder; see CONTRIBUTING. A set
+that is not there is skipped, with the reason.
 """
 
 from __future__ import annotations
@@ -296,6 +297,90 @@ def climate_model(seed: int) -> Table:
     return Table(*tenth(X, frame["air_temperature"].to_numpy(float), seed))
 
 
+def bundled(name: str) -> Loader:
+    """A set that scikit-learn brings along, a third held out."""
+
+    def read(seed: int) -> Table:
+        from sklearn import datasets
+
+        X, y = getattr(datasets, f"load_{name}")(return_X_y=True)
+        kind = "numbers" if name == "diabetes" else "classes"
+        return part_of(X[:, X.std(axis=0) > 0], y, seed, 3, kind)
+
+    return read
+
+
+def part_of(X: np.ndarray, y: np.ndarray, seed: int, share: int, kind: str = "numbers") -> Table:
+    """A random part, one row of so many, is the test part."""
+    order = np.random.default_rng(seed).permutation(len(y))
+    test, rest = np.split(order, [len(y) // share])
+    return Table(X[rest], y[rest], X[test], y[test], kind)
+
+
+def made(function: Callable[[np.random.Generator], tuple[Any, Any]], kind: str) -> Loader:
+    """Rows of a function, half of them held out."""
+    return lambda seed: part_of(*function(np.random.default_rng(1000 + seed)), seed, 2, kind)
+
+
+def steps(rng: np.random.Generator) -> tuple[Any, Any]:
+    """Jumps at values of single inputs, and of two together."""
+    X = rng.uniform(size=(8000, 6))
+    f = 2.0 * (X[:, 0] > 0.3) + 3 * (X[:, 1] > 0.7) * (X[:, 2] < 0.5) + np.floor(4 * X[:, 3])
+    return X, f + 0.3 * rng.normal(size=len(X))
+
+
+def additive(rng: np.random.Generator) -> tuple[Any, Any]:
+    """Twelve sines of one input each, and eight inputs that say nothing."""
+    X = rng.normal(size=(6000, 20))
+    f = sum(np.sin(0.6 * (j + 1) * X[:, j]) / (1 + 0.2 * j) for j in range(12))
+    return X, f + 0.5 * rng.normal(size=len(X))
+
+
+def few_of_many(rng: np.random.Generator) -> tuple[Any, Any]:
+    """Three of 60 inputs."""
+    X = rng.normal(size=(5000, 60))
+    f = np.sin(2 * X[:, 3]) * X[:, 17] + X[:, 41] ** 2
+    return X, f + 0.3 * rng.normal(size=len(X))
+
+
+def unequal_noise(rng: np.random.Generator) -> tuple[Any, Any]:
+    """Noise whose deviation an input multiplies by up to e⁴."""
+    X = rng.uniform(-2, 2, (5000, 3))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] + np.exp(X[:, 2] - 1) * rng.normal(size=len(X))
+
+
+def counts(rng: np.random.Generator) -> tuple[Any, Any]:
+    """Poisson counts of a mean that varies by some hundred."""
+    X = rng.normal(size=(6000, 8))
+    return X, rng.poisson(np.exp(0.5 * X[:, 0] + np.sin(2 * X[:, 1]) + 0.3 * X[:, 2])) * 1.0
+
+
+def places_and_days(rng: np.random.Generator) -> tuple[Any, Any]:
+    """A map, a season and a slope."""
+    X = np.column_stack([rng.normal([48, 8], [3, 4], (12_000, 2)), rng.integers(0, 365, 12_000)])
+    f = 2 * np.sin(2 * X[:, 0]) * np.cos(1.5 * X[:, 1]) + 3 * np.sin(2 * np.pi * X[:, 2] / 365)
+    return X, f + 0.1 * X[:, 0] + 0.4 * rng.normal(size=len(X))
+
+
+def noise_alone(rng: np.random.Generator) -> tuple[Any, Any]:
+    """Nothing to be found."""
+    return rng.normal(size=(2000, 8)), rng.normal(size=2000)
+
+
+def classes_of_a_line(rng: np.random.Generator) -> tuple[Any, Any]:
+    """Four classes, whose log-odds are linear in 30 inputs."""
+    X = rng.normal(size=(1500, 30))
+    scores = X @ rng.normal(size=(30, 4))
+    return X, (scores + 2 * rng.gumbel(size=scores.shape)).argmax(axis=1)
+
+
+def rare_class(rng: np.random.Generator) -> tuple[Any, Any]:
+    """One row of twenty, by a product of two inputs."""
+    X = rng.normal(size=(12_000, 8))
+    p = 1 / (1 + np.exp(4.5 - 1.5 * X[:, 0] * X[:, 1] - X[:, 2]))
+    return X, (rng.random(len(X)) < p).astype(int)
+
+
 # Models: each is a function that fits a table.
 
 
@@ -494,6 +579,19 @@ UNSEEN: dict[str, Task] = {
     "elec2: nswdemand": Task(column("elec2", 2)),
     "climate model": Task(climate_model),
     "concrete: water": Task(water, n_seeds=3),
+    "steps": Task(made(steps, "numbers")),
+    "additive": Task(made(additive, "numbers")),
+    "few of many": Task(made(few_of_many, "numbers")),
+    "unequal noise": Task(made(unequal_noise, "numbers")),
+    "counts": Task(made(counts, "numbers")),
+    "places and days": Task(made(places_and_days, "numbers")),
+    "noise alone": Task(made(noise_alone, "numbers")),
+    "diabetes": Task(bundled("diabetes"), n_seeds=3),
+    "breast_cancer": Task(bundled("breast_cancer"), CLASSES, n_seeds=3),
+    "wine (classes)": Task(bundled("wine"), CLASSES, n_seeds=3),
+    "digits": Task(bundled("digits"), CLASSES),
+    "classes of a line": Task(made(classes_of_a_line, "classes"), CLASSES, n_seeds=3),
+    "rare class": Task(made(rare_class, "classes"), CLASSES),
 }
 
 
@@ -635,6 +733,11 @@ def main() -> None:
     last = []
     for name in names:
         task = (SETS | UNSEEN)[name]
+        try:
+            task.load(0)
+        except FileNotFoundError as absent:
+            print(f"{name:26} skipped: {absent}", flush=True)
+            continue
         seeds = map(int, asked.seeds.split(",")) if asked.seeds else range(task.n_seeds)
         models = (*ours, *(task.rivals if beside else ()))
         lines = []
