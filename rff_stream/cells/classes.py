@@ -104,16 +104,19 @@ class CellScores:
         return found if self.calibration.line is None else found + self.calibration.line
 
 
+SQUARED_ONLY = (
+    "loss={loss!r} but classes in cells come from moments: loss='squared', whose probabilities are "
+    "calibrated. Use it, or a map of the whole space."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class CellClasses:
     """One-hot classes as targets of the moments of cells."""
 
     def check(self, loss: str, alpha: float | str) -> None:
         if loss != "squared":
-            raise ValueError(
-                f"loss={loss!r} but classes in cells come from moments: loss='squared', whose "
-                "probabilities are calibrated. Use it, or a map of the whole space."
-            )
+            raise ValueError(SQUARED_ONLY.format(loss=loss))
         if alpha == "cv":
             raise ValueError(
                 "alpha='cv' but the penalty of classes in cells is a number or 'sample', chosen "
@@ -176,9 +179,8 @@ class CellClasses:
         return CellLogOdds(posterior, calibration)
 
     def least_loss(self, request: LossRequest) -> Descended:
-        """Refused by :meth:`check`."""
-        self.check("another loss", 1.0)
-        raise AssertionError
+        """Refused by :meth:`check`, too."""
+        raise ValueError(SQUARED_ONLY.format(loss=request.loss))
 
     def restore(self, features: Any, arrays: Mapping[str, Array]) -> CellLogOdds:
         names = tuple(f"y{i}" for i in range(arrays["tree_alpha"].shape[1]))

@@ -47,6 +47,12 @@ from rff_stream.statistics.loss import LossStatistic, minimisers
 from rff_stream.systems.normal_equations import ridge_system
 
 
+EVERY_ROW = (
+    "A loss other than the squared one needs every row again when rows are added or left out, so "
+    "moments are not enough. Fit all rows again, or use KernelRidge."
+)
+
+
 @dataclass(eq=False, repr=False)
 class KernelRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[misc]
     """Kernel regression with a loss that you choose, in a few reads of data of any size.
@@ -270,14 +276,10 @@ class LossRecipe(RegressionRecipe):
         check_whole_space(self.map_parameters(columns).features, type(self.asked).__name__)
 
     def check_grows(self) -> None:
-        raise ModelError(
-            "A loss other than the squared one needs every row again when rows are added or left "
-            "out, so moments are not enough. Fit all rows again, or use KernelRidge."
-        )
+        raise ModelError(EVERY_ROW)
 
     def answer(self, fitted: Fitted) -> LossAnswer:
-        self.check_grows()
-        raise AssertionError
+        raise ModelError(EVERY_ROW)
 
     def answer_of_pass(self, fitted: Fitted, done: PassResult) -> LossAnswer:
         """Reads of all rows until the loss is least."""

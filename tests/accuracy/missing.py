@@ -20,7 +20,7 @@ from bare import SETS
 
 from rff_stream import GaussianProcessRegressor
 
-SHOWN = "california_housing,cpu_act,wine,bike"
+SHOWN = "california_housing,cpu_act,wine,airfoil"
 
 
 def removed(x: np.ndarray, how: str, rng: np.random.Generator) -> np.ndarray:
