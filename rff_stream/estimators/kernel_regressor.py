@@ -46,7 +46,6 @@ from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.loss import LossStatistic, minimisers
 from rff_stream.systems.normal_equations import ridge_system
 
-
 EVERY_ROW = (
     "A loss other than the squared one needs every row again when rows are added or left out, so "
     "moments are not enough. Fit all rows again, or use KernelRidge."
