@@ -74,3 +74,12 @@ def length_scale_behind(encoding: Any, kernel: Any) -> Float64:
         return np.asarray(replace(metric, matrix=metric.matrix / own).length_scale)
     given = getattr(kernel, "length_scale", None)
     return np.asarray(1.0 if given is None else given, np.float64)
+
+
+def projection_of(features: Any) -> Projection | None:
+    """The metric in front of a map, or of the first of several that has one; None without."""
+    for each in getattr(features, "maps", (features,)):
+        found = each if isinstance(each, Projection) else getattr(each, "encoding", None)
+        if isinstance(found, Projection):
+            return found
+    return None

@@ -11,6 +11,7 @@ from rff_stream._array import Float64
 from rff_stream.errors import ModelError
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.features.normal_scores import normal_scores_of
+from rff_stream.features.projection import projection_of
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.predict import score_rows
 from rff_stream.sources import Selection
@@ -121,8 +122,22 @@ def metric_statistic(model: Any, n_directions: int | None) -> MetricStepStatisti
         np.average(x, axis=0, weights=w),
         np.where(found.spread > 0, found.spread, 1.0),
         np.sqrt(np.where(varies, variance, np.inf)),
-        vectors[:, :k] * np.sqrt(values[:k]),
+        _start(fitted, vectors[:, :k], values[:k], found.spread),
     )
+
+
+def _start(fitted: Fitted, span: Float64, values: Float64, spread: Float64) -> Float64:
+    """B (d, k): the metric of the fit along the leading directions; without one, these.
+
+    A metric that was learnt says how far rows are apart along each direction; slopes do not: where
+    a function waves twice as fast, they are as large for half the amplitude.
+    """
+    metric = projection_of(fitted.features)
+    if metric is None:
+        return np.asarray(span * np.sqrt(values))
+    own = span.T @ (metric.matrix * spread[:, None])
+    lengths, turn = np.linalg.eigh(own @ own.T)
+    return np.asarray(span @ turn[:, ::-1] * np.sqrt(np.maximum(lengths[::-1], 0)))
 
 
 def dependence_scores(model: Any, data: Selection, n_directions: int | None) -> Any:

@@ -39,7 +39,8 @@ class MetricStep(AddedFields):
     origin, unit : (d,) float64
         Inputs are (x − origin)/unit.
     start : (d, k) float64
-        B: orthogonal, each column as long as the root mean squared slope along it.
+        B: orthogonal; the metric of the fit along these directions, or without a metric each
+        column as long as the root mean squared slope along it.
     normal : (dk, dk) float64
         H, over the variances of the targets.
     right : (dk,) float64
