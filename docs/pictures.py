@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -337,6 +338,40 @@ def hermite() -> Drawing:
     return lambda: script.draw(table)
 
 
+def floors() -> Drawing:
+    """Rooms by the longest chain of imports below each, read from the package."""
+    root = HERE.parent / "rff_stream"
+    ahead: dict[str, set[str]] = {}
+    for path in root.rglob("*.py"):
+        room = path.relative_to(root).parts[0].removesuffix(".py")
+        found = re.findall(r"^\s*(?:from|import) rff_stream\.(\w+)", path.read_text(), re.MULTILINE)
+        ahead.setdefault(room, set()).update(set(found) - {room})
+    for name in ("__init__", "__main__"):
+        del ahead[name]
+    height: dict[str, int] = {}
+
+    def floor(room: str, above: tuple[str, ...] = ()) -> int:
+        below = ahead.get(room, set()) - {*above, room}
+        if room not in height:
+            height[room] = 1 + max((floor(each, (*above, room)) for each in below), default=-1)
+        return height[room]
+
+    rows: dict[int, list[str]] = {}
+    for room in sorted(ahead):
+        rows.setdefault(floor(room), []).append(room)
+
+    def draw() -> Figure:
+        figure, axes = plt.subplots(figsize=(8, 0.33 * len(rows) + 0.2), layout="constrained")
+        for level, rooms in rows.items():
+            axes.axhspan(level - 0.42, level + 0.42, color=COLOURS[0], alpha=0.12, linewidth=0)
+            axes.text(0.5, level, "   ".join(rooms), ha="center", va="center", fontsize=9)
+        axes.set(xlim=(0, 1), ylim=(-0.6, max(rows) + 0.6))
+        axes.axis("off")
+        return figure
+
+    return draw
+
+
 def report() -> None:
     """The demo's report on a wide screen and on a phone; needs Chromium."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
@@ -377,7 +412,7 @@ def keep(draw: Drawing, name: str) -> None:
 
 PICTURES: dict[str, Callable[[], Drawing]] = {
     "flow": flow, "coverage": coverage, "speed": speed, "living": living, "map": map_,
-    "cells": cells, "air": air, "hermite": hermite,
+    "cells": cells, "air": air, "hermite": hermite, "floors": floors,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import importlib
+import inspect
 import json
 import re
 import tomllib
@@ -20,6 +21,25 @@ DOCS = ROOT / "docs"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
 LARGEST_PICTURE = 150_000  # bytes
 WITHOUT_EXAMPLE = {"__version__", "NumericalWarning", "from_moments", "inspect", "losses", "plot"}
+
+
+def test_names_of_the_page_on_the_inside_are_true() -> None:
+    """Files and names of the journey, and the file that each verb begins in."""
+    text = (DOCS / "inside.md").read_text(encoding="utf-8")
+    package = ROOT / "rff_stream"
+    steps = re.findall(r"\| `(\w+/\w+\.py)` \| `(\w+)` \|", text)
+    assert len(steps) == 5
+    for file, name in steps:
+        assert re.search(rf"^(class|def) {name}\b", (package / file).read_text(), re.MULTILINE)
+    verbs = re.findall(r"^\| (`.+?`) \| `([\w/]+\.py)` \|", text, re.MULTILINE)
+    named = {verb for cell, _ in verbs for verb in re.findall(r"`(\w+)`", cell)}
+    assert {"fit", "predict", "update", "save", "load", "plan"} <= named
+    for cell, file in verbs:
+        for verb in re.findall(r"`(\w+)`", cell):
+            start: Any = getattr(rs.GaussianProcessRegressor, verb, None) or getattr(rs, verb)
+            assert Path(inspect.getsourcefile(inspect.unwrap(start)) or "") == package / file, verb
+    for file in re.findall(r"`([\w/]+\.py)`", text):
+        assert (package / file).exists(), file
 
 
 @pytest.mark.parametrize("name", sorted(set(rs.__all__) - WITHOUT_EXAMPLE))
