@@ -2,8 +2,9 @@
 
 The text of an estimator is in ``estimators.base``, and the rows of its table in ``model.facts``.
 
-Nothing is computed, read or imported for it: shapes, bytes, groups and fingerprints that the
-value has anyway. Styles are inline and inherit the page's colours, light or dark.
+Nothing is read or imported for it: shapes, bytes, groups and fingerprints that the value has
+anyway, and of a model the importance of its inputs, from the row sample. Styles are inline and
+inherit the page's colours, light or dark.
 """
 
 from __future__ import annotations

@@ -82,7 +82,8 @@ def test_a_model_says_the_same_everywhere(model: Any, kind: str) -> None:
     page = model._repr_html_()
     for text in found.values():
         assert text.replace("&", "&amp;").replace("<", "&lt;") in page
-    assert "parameters-table" in page, "of scikit-learn"
+    assert page.count("<details>") == 1, "one card, with all parameters"
+    assert all(name in page for name in model.get_params(deep=False))
 
 
 def test_an_estimator_that_is_not_fitted_says_so(kind: str) -> None:

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
 from rff_stream import __version__
@@ -368,7 +367,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         return f"{own}  # df/R = {most:.0f}/{self.features_.n_components}"
 
     def _repr_html_(self) -> str:
-        return str(estimator_html_repr(self)) + model_card(self).html()
+        return model_card(self).html()
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": self._repr_html_()}

@@ -8,12 +8,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from rff_stream.features.composed import periods_of
 from rff_stream.features.normal_scores import normal_scores_of
 from rff_stream.kernels import as_kernel
 from rff_stream.length_scales.map_search import SearchRecord
-from rff_stream.notebook_display import Card, names_with_units, numbers, some
+from rff_stream.notebook_display import Card, names_with_units, numbers, some, table
 from rff_stream.text_formatting import format_bytes
 
 
@@ -46,9 +47,52 @@ def values_of(model: Any) -> dict[str, Any]:
 
 
 def model_card(model: Any) -> Card:
-    """The facts of a model under its class name."""
-    rows = tuple((fact.name, fact.text) for fact in facts(model) if fact.text)
-    return Card(type(model).__name__, rows)
+    """All about a model under its class name: facts, and tables that fold.
+
+    The importance of inputs is computed once, from the row sample.
+    """
+    known = [*facts(model)]
+    if hasattr(model, "features_"):
+        known += [_intervals(model), _importance(model)]
+    rows = tuple((fact.name, fact.text) for fact in known if fact.text)
+    return Card(type(model).__name__, rows, (*_compared(model), _all_parameters(model)))
+
+
+def _intervals(model: Any) -> Fact:
+    """The narrowest intervals of a new observation: those of the noise alone."""
+    if not hasattr(model, "noise_variance_"):
+        return Fact("intervals", "")
+    half = ndtri(0.975) * np.sqrt(np.asarray(model.noise_variance_))
+    return Fact("intervals", f"95 %: ± {numbers(half)} near data, wider in gaps (return_std=True)")
+
+
+def _importance(model: Any) -> Fact:
+    """Shares of the inputs in the squared slope, the largest first."""
+    shares = getattr(model, "importance_", None)
+    if not isinstance(shares, Mapping):
+        return Fact("importance", "")
+    order = sorted(shares, key=lambda name: -shares[name])
+    return Fact("importance", some([f"{name} {shares[name]:.0%}" for name in order]))
+
+
+def _compared(model: Any) -> tuple[tuple[str, str], ...]:
+    """Every candidate of the search before the read, with its error."""
+    found = getattr(model, "choice_", None)
+    if not isinstance(found, SearchRecord):
+        return ()
+    trials = sorted(found.trials, key=lambda trial: trial.error)
+    taken = next(i for i, each in enumerate(trials) if each.name == found.taken)
+    rows = [(each.name, f"{each.error:.4g}", f"{each.seconds:.1f}") for each in trials]
+    rows += [(name, f"{error:.4g}", "") for name, error in found.rivals.items()]
+    caption = f"{len(trials)} compared at {found.n_rows:,} left-out rows"
+    head = ("candidate", "error over the spread of y", "CPU s")
+    return ((caption, table(head, rows, (taken, 0))),)
+
+
+def _all_parameters(model: Any) -> tuple[str, str]:
+    """Every parameter, those of the defaults, too."""
+    given = model.get_params(deep=False)
+    return "parameters", table(("", "value"), [(name, repr(each)) for name, each in given.items()])
 
 
 def maps_of(model: Any) -> tuple[Any, ...]:
