@@ -33,7 +33,7 @@ from rff_stream.cells.moments import (
     waiting_rows,
 )
 from rff_stream.cells.posterior import LocalPosterior
-from rff_stream.cells.spectrum import TreeFactors, TreeSpectrum, local_spectrum
+from rff_stream.cells.spectrum import TreeFactors, TreeSpectrum, factored_tree, local_spectrum
 from rff_stream.errors import DataError, ModelError
 from rff_stream.features import map_from_spec
 from rff_stream.features.dense_triangle import inverse_factor
@@ -548,6 +548,25 @@ def test_steps_from_a_few_cells_find_the_evidence_of_all(rng):
     assert isinstance(found.solved.trees[0], TreeFactors)
     assert abs(np.log(found.alpha / best.alpha)).max() < 2 * TOLERANCE
     assert (best.log_evidence - found.log_evidence).max() < 0.05
+
+
+def test_as_many_cells_are_factored_as_tell_the_penalty(rng, monkeypatch):
+    """Its standard error in them is the tolerance; then all are factored once."""
+    X, y, w = rows(rng, n=4000)
+    features = local_map(rng, X, n_cells=64, n_components=9)
+    moments, counts = accumulate_cells(features, X, y, w), []
+    best = local_evidence(local_spectrum(features, moments))
+
+    def counted(*given):
+        counts.append(len(given[-1]))
+        return factored_tree(*given)
+
+    monkeypatch.setattr("rff_stream.cells.evidence.factored_tree", counted)
+    monkeypatch.setattr("rff_stream.cells.evidence.TOLERANCE", 0.25)
+    found = cell_evidence(features, moments)
+    assert counts.count(64) == 2 and min(counts) < 32  # once in each of two trees
+    assert abs(np.log(found.alpha / best.alpha)).max() < 4 * 0.25
+    assert found.solved.n == moments.n
 
 
 @pytest.mark.parametrize("times", [30.0, 3.0])

@@ -1,8 +1,8 @@
 """Penalty and variances of trees of cells: by evidence, generalised cross-validation, or folds.
 
 The cells of a tree are independent and share α and both variances: log p = Σ_c log p_c. Its
-maximum over α is looked for in a few decomposed cells first; then every cell is factored, and a
-Newton step or two from the exact slope of log p lead to the maximum of all.
+maximum over α is looked for in a few decomposed cells first; a Newton step or two from the exact
+slope of log p lead to the maximum of as many factored cells as tell it; then all are factored.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ at most 6e-5. Means need no F⁻¹."""
 
 LARGEST_STEP, TOLERANCE, MOST_STEPS = 1.0, 0.02, 6
 """Of log α: a Newton step, the step below which α stays, and the number of steps. α is then
-within .02 of the maximum, which is about one standard error of it at 40,000 rows."""
+within .02 of the maximum of all cells, or of so many of them that its standard error is .02."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,24 +176,26 @@ def _solved_tree(
     """
     span = moments.of_tree(tree)
     k = span.stop - span.start
-    count = max(SAMPLED_CELLS, k // SAMPLED_SHARE)
+    count, held = max(SAMPLED_CELLS, k // SAMPLED_SHARE), np.arange(span.start, span.stop)
     places = span.start + np.arange(count) * k // count
     sample = tree_spectrum(features, moments, tree, fit_intercept, places)
     least = CLEAR_OF_ROUNDING * sample.eta
 
     inverses: list[Array] = []
 
-    def factored_at(alpha: float, least: float = least) -> _TreeEvidence | None:
+    def factored_at(alpha: float, least: float = least, held: Array = held) -> _TreeEvidence | None:
         if not alpha > least:
             return None
         ratio = largest_eigenvalue(sample.eigenvalues) / alpha
         dtype = _stored_precision(features, ratio) if before is None else before.precision
         if not inverses or (least == 0 and inverses[0].dtype != dtype):  # written again at every α
             inverses[:] = [np.empty((k, triangle_size(moments.row.n_features)), dtype)]
-        found = factored_tree(moments, tree, alpha, fit_intercept, inverses[0])
+        room = inverses[0][: len(held)]
+        found = factored_tree(moments, tree, alpha, fit_intercept, room, held)
         if found is None:
             return None
-        facts = _TreeFacts.of(found.cells, moments.n, moments.log_weight, fit_intercept)
+        rows = int(moments.counts[held].sum())
+        facts = _TreeFacts.of(found.cells, rows, moments.log_weight, fit_intercept)
         return _TreeEvidence.of(found, alpha, facts)
 
     rows, solved = int(moments.counts[places].sum()), None
@@ -202,10 +204,10 @@ def _solved_tree(
     elif rows > count:
         profile = _profile(sample, rows, 0.0, fit_intercept)
         start = None if before is None else float(before.alpha[0])
-        solved = _best_factored(profile, k / count, least, factored_at, start)
+        solved = _best_factored(profile, count, held, least, factored_at, start)
     if solved is not None:
         return solved
-    sample = tree_spectrum(features, moments, tree, fit_intercept, np.arange(span.start, span.stop))
+    sample = tree_spectrum(features, moments, tree, fit_intercept, held)
     facts = (moments.n, moments.log_weight, fit_intercept)
     alpha = float(_tree_alpha(sample, sample.eta, facts, False, alpha)[0])
     alpha = max(alpha, float(np.finfo(np.float64).tiny))
@@ -221,14 +223,17 @@ def _stored_precision(features: LocalFeatures, ratio: float) -> str:
 
 def _best_factored(
     sample: Profile,
-    share: float,
+    count: int,
+    held: Array,
     least: float,
-    factored_at: Callable[[float], _TreeEvidence | None],
+    factored_at: Callable[..., _TreeEvidence | None],
     start: float | None,
 ) -> _TreeEvidence | None:
     """The maximum of log p over α by Newton steps from that of the sampled cells, or a start.
 
-    The tree has ``share`` times as many cells as were sampled.
+    So many cells were sampled. Steps are those of as many of the cells at the places ``held`` as
+    make the standard error of log α, which is (−∂² log p)^−½, as small as the last step; then all
+    are factored. Of all cells where half of them would be needed.
     """
     largest = largest_eigenvalue(sample.eigenvalues)
     alpha = best_alpha(sample, largest, least / CLEAR_OF_ROUNDING, False)
@@ -237,10 +242,15 @@ def _best_factored(
         return None
     nearby = np.exp([-LARGEST_STEP / 4, LARGEST_STEP / 4])
     below, above = (float(sample.slope(alpha * each)[0]) for each in nearby)
-    curvature = (above - below) / (LARGEST_STEP / 2) * share
+    curvature = (above - below) / (LARGEST_STEP / 2) / count
+    if not curvature < 0:
+        return None
+    k, needed = len(held), int(np.ceil(-1 / (curvature * TOLERANCE**2)))
+    some = held if 2 * needed > k else held[np.arange(needed) * k // needed]
+    curvature *= len(some)
     place, before = float(np.log(alpha[0] if start is None else start)), None
     for _ in range(MOST_STEPS):
-        found = factored_at(float(np.exp(place)))
+        found = factored_at(float(np.exp(place)), held=some)
         if found is None:
             return None
         slope = float(found.slope[0])
@@ -250,7 +260,7 @@ def _best_factored(
             return None
         step = float(np.clip(-slope / curvature, -LARGEST_STEP, LARGEST_STEP))
         if abs(step) <= TOLERANCE:
-            return found
+            return found if some is held else factored_at(float(np.exp(place + step)))
         before, place = (place, slope), place + step
     return None
 

@@ -325,14 +325,13 @@ class FactoredTree:
 
 
 def factored_tree(
-    moments: CellMoments, tree: int, alpha: float, fit_intercept: bool, inverses: Array
+    moments: CellMoments, tree: int, alpha: float, fit_intercept: bool, inverses: Array, held: Array
 ) -> FactoredTree | None:
-    """The cells of a tree at one α; None where rounding makes one of them indefinite.
+    """Cells of a tree at these places, at one α; None where rounding makes one indefinite.
 
     F⁻¹ of each cell is written into ``inverses`` (k, R(R+1)/2), in their dtype.
     """
-    span, row = moments.of_tree(tree), moments.row
-    held = np.arange(span.start, span.stop)
+    row = moments.row
     common = _empty_cells(moments, tree, held)
     r, k = row.n_features, len(held)
     freedom, log_dets = np.empty(k), np.empty(k)
