@@ -12,7 +12,7 @@ import rff_stream as rs
 from rff_stream.cells.map import LocalFeatures
 from rff_stream.features import Periodic, Projection, Then
 from rff_stream.length_scales.left_out import CellShape
-from rff_stream.length_scales.map_search import _Candidate
+from rff_stream.length_scales.map_search import MapSearch, _Candidate
 from rff_stream.length_scales.shared_slopes import shared_directions
 from rff_stream.length_scales.window_evidence import MetricFit, RowWindow
 
@@ -229,6 +229,22 @@ def test_noise_alone_gives_no_metric(seed):
 def test_noise_alone_gives_no_metric_at_the_level():
     """At most 5 % of 200: it was 16 %."""
     assert sum(map(takes_a_metric, range(200))) <= 10
+
+
+def test_a_metric_is_not_taken_for_being_earlier(rng):
+    """Length-scales of the least error came later, and the difference was within one error."""
+    errors, shape = rng.standard_normal((400, 1)), CellShape(2, 2)
+    rows = RowWindow(rng.standard_normal((400, 2)), errors, np.ones(400))
+    search = MapSearch(rows, [rows], True, [rs.Gaussian()], shape, rng)
+    turned = np.array([[1.0, 1.0], [1.0, -1.0]])
+    for name, matrix, own in (
+        ("scales", np.eye(2), 2 * errors),
+        ("metric", turned, 1.001 * errors[::-1]),
+        ("other scales", np.eye(2), errors),
+    ):
+        found = _Candidate(name, rs.Gaussian(), matrix, 0.1, shape, own, 0.0)
+        search.candidates.append(found)
+    assert search.best.name == "other scales"
 
 
 def test_numbers_of_a_metric_are_those_of_its_products(rng):

@@ -410,9 +410,16 @@ class MapSearch:
 
     @property
     def best(self) -> _Candidate:
-        """That of the least squared error; an earlier one if the difference is noise."""
+        """That of the least squared error; an earlier one if the difference is noise.
+
+        An earlier metric is no simpler than later length-scales, so it must be the least itself.
+        """
         least = min(self.candidates, key=lambda each: each.error)
-        return next(each for each in self.candidates if not self._is_better(least, each))
+        return next(
+            each
+            for each in self.candidates
+            if each.n_numbers <= least.n_numbers and not self._is_better(least, each)
+        )
 
     def _is_better(self, found: _Candidate, other: _Candidate) -> bool:
         """Whether errors are smaller by more than a standard error, and by more than optimism."""
