@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import importlib
 import inspect
 import json
@@ -121,7 +122,7 @@ def test_code_on_a_page_is_narrow(page: Path) -> None:
     assert [line for line in lines if len(line) > WIDEST_CODE] == []
 
 
-IDEAS = (DOCS / "ideas.md").read_text(encoding="utf-8")
+IDEAS = (ROOT / "tests" / "ideas.md").read_text(encoding="utf-8")
 FIELDS = {"below_error"}
 ROOMS = ("answers", "features", "kernels", "moments", "plot")
 
@@ -162,6 +163,16 @@ def test_every_idea_has_its_function_test_and_picture(cells: list[str]) -> None:
     for number, section in re.findall(r"(\d\d) §(\d)", pictures):
         (source,) = (ROOT / "notebooks").glob(f"{number}_*.py")
         assert f"# ## {section} ·" in source.read_text("utf-8"), pictures
+
+
+def test_the_page_of_ideas_names_what_is_public() -> None:
+    """It is for readers of the founding texts: no test, and nothing from inside."""
+    page = (DOCS / "ideas.md").read_text(encoding="utf-8")
+    names = re.findall(r"`rs\.([\w.]+)", page)
+    assert len(names) > 15
+    for name in names:
+        assert functools.reduce(getattr, name.split("."), rs) is not None, name
+    assert "test_" not in page and "answers." not in page
 
 
 def test_a_package_index_can_follow_every_link_of_the_readme() -> None:
