@@ -41,7 +41,7 @@ from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_search import MapChoice, search_map
 from rff_stream.length_scales.window_evidence import RowWindow
 from rff_stream.moments.class_moments import ClassMoments, one_hot
-from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
+from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
 from rff_stream.predictors import RowFunction, Slopes
 from rff_stream.statistics.moment_statistics import ClassStatistic
@@ -49,6 +49,11 @@ from rff_stream.statistics.protocol import Statistic
 
 FACTORS = np.logspace(-2, 2, 9)
 """Penalties that are compared, relative to that of highest evidence; variances are not told."""
+
+LEAST_SHARE = 0.5
+"""Share of the rows in the sample from which the sample may tell a line: it is found from these
+rows alone, and scores from all. With 2,000 of 32,561 rows of 123 inputs (adult) a line made the
+log-loss smaller, .341 to .338, and errors more, .153 to .158; with 2,000 of 3,232 both smaller."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,11 +176,14 @@ class CellClasses:
             _, posterior, scores = scored(
                 cell_evidence(totals.features, classes.moments, alpha=alpha)
             )
-        x = rows[:, : len(classes.row.inputs)]
-        optimism = _numbers_found(totals) / min(classes.moments.n, PILOT_ROWS * PILOT_BLOCKS)
-        calibration = calibrate_with_line(
-            _sides(scores), x, codes, weights, counts, optimism=optimism
-        )
+        n, sides = classes.moments.n, _sides(scores)
+        if len(rows) < LEAST_SHARE * n:
+            calibration = calibrate(sides, codes, weights, counts)
+        else:
+            x = rows[:, : len(classes.row.inputs)]
+            calibration = calibrate_with_line(
+                sides, x, codes, weights, counts, optimism=_numbers_found(totals) / n
+            )
         return CellLogOdds(posterior, calibration)
 
     def least_loss(self, request: LossRequest) -> Descended:
