@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.linear_model import LinearRegression
 
 import rff_stream as rs
 from rff_stream.answers.evidence import evidence
@@ -17,7 +17,6 @@ from rff_stream.answers.gap_test import (
     HALVINGS,
     PARTITIONS,
     GapRows,
-    _Blocks,
     block_of_rows,
     gap_test,
 )
@@ -63,7 +62,7 @@ def test_blocks_are_compact_and_of_one_size(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("n_components", [64, 400])
 def test_the_error_is_that_of_models_without_the_blocks(n_components: int) -> None:
-    """Through the R × R or the n × n system: a ridge regression of the rows that are left."""
+    """With fewer columns than rows or more: a ridge regression of the rows that are left."""
     rng = np.random.default_rng(0)
     x, w = rng.uniform(-2, 2, (300, 2)), rng.uniform(0.5, 2, 300)
     y = smooth(x)[:, None] + 0.1 * rng.normal(size=(300, 1))
@@ -89,23 +88,7 @@ def test_the_error_is_that_of_models_without_the_blocks(n_components: int) -> No
         worst = max(worst, np.sqrt(model.sum() / line.sum()))
     assert found.ratio == pytest.approx(np.exp(np.clip(logs, -2, 2).mean()), rel=1e-8)
     assert found.worst == pytest.approx(worst, rel=1e-8)
-    assert found.swings == np.mean(np.ravel(logs) > np.log(2))
-    assert found.is_safe and found.ratio < 1
-
-
-@pytest.mark.parametrize("n_components", [32, 200])
-def test_errors_near_the_data_are_those_of_rows_left_out(n_components: int) -> None:
-    rng = np.random.default_rng(0)
-    x, w = rng.uniform(-2, 2, (100, 2)), rng.uniform(0.5, 2, 100)
-    y = smooth(x)[:, None] + 0.1 * rng.normal(size=(100, 1))
-    features = rs.FourierFeatures.sample(rs.Gaussian(1.0), 2, n_components, rng=0, dtype="float64")
-    rows, missed = features(x) * np.sqrt(features.prior()), 0.0
-    blocks = _Blocks.of(features(x), y, w, features.prior(), 0.02)
-    for out in range(100):
-        kept = np.arange(100) != out
-        model = Ridge(0.02).fit(rows[kept], y[kept, 0], w[kept])
-        missed += w[out] * (y[out, 0] - model.predict(rows[[out]])[0]) ** 2
-    assert blocks.fit(0, 0.02).error_near() == pytest.approx(np.sqrt(missed / w.sum()), rel=1e-6)
+    assert found.least_alpha == found.alpha and found.ratio < 1
 
 
 def test_nearly_linear_columns_are_linear_and_bounded() -> None:
@@ -281,26 +264,17 @@ def test_a_linear_function_that_is_met_well_is_no_swing() -> None:
     assert model.score(X, y) > 0.999
 
 
-@pytest.mark.parametrize("features", [rs.Cells(64, 2, 8), rs.Grid(modes=(16, 16))])
-def test_cells_and_grids_are_tested_in_gaps_too(features: Any) -> None:
-    """By their kernel: where nothing is near they return to a mean, and a line is better."""
+@pytest.mark.parametrize(
+    ("features", "slope"),
+    [(rs.Cells(64, 2, 8), 0.0), (rs.Cells(64, 2, 8), 5.0), (rs.Grid(modes=(16, 16)), 0.0)],
+)
+def test_cells_and_grids_are_not_warned_of_gaps(features: Any, slope: float) -> None:
+    """They answer with their kernel, and their intervals are those of a gap there."""
     x, y = clustered()
     model = rs.GaussianProcessRegressor(length_scale=0.2, features=features, **QUIET)
-    with pytest.warns(NumericalWarning, match="more than twice that in .* of the gaps"):
-        model.fit(x, 5 * x[:, 0] + y)
-    rng = np.random.default_rng(0)
-    x = rng.uniform(-2, 2, (2000, 2))
-    model = rs.GaussianProcessRegressor(length_scale=0.8, features=features, **QUIET)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model.fit(x, smooth(x) + 0.1 * rng.normal(size=2000))
-
-
-def test_rows_too_sparse_for_a_kernel_say_nothing_of_gaps() -> None:
-    rng = np.random.default_rng(0)
-    x = rng.uniform(-2, 2, (3000, 2))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        rs.GaussianProcessRegressor(
-            length_scale=0.01, features=rs.Cells(32, 2, 64), noise=0.1, **QUIET
-        ).fit(x, 2 * x[:, 0])
+        model.fit(x, slope * x[:, 0] + y)
+    gap = np.random.default_rng(1).uniform(-1.8, 1.8, (500, 2))
+    mean, std = model.predict(gap, return_std=True)
+    assert np.mean(abs(slope * gap[:, 0] + rough(gap) - mean) < 1.96 * std) > 0.9

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.dual import RowSpace
 from rff_stream.answers.evidence import Evidence, evidence, evidence_at
 from rff_stream.answers.gap_test import (
     FEWEST_TESTED,
@@ -31,20 +29,16 @@ from rff_stream.moments.few_rows import FewRowsSink
 from rff_stream.pilot import Pilot, augmented_row
 from rff_stream.systems.spectrum import largest_eigenvalue
 
-SEEN = 0.9
-"""Error at single rows, relative to that of a line, at which a sample is too sparse for a
-kernel."""
-
-TREND_ROWS, TREND_GAIN, MOST_TREND = 1024, 0.9, 1 / 16
-"""Number of rows that decide on nearly linear columns; error of a line relative to that of the
-mean at which they are used; largest share of the columns that they may be."""
+TREND_GAIN, MOST_TREND = 0.9, 1 / 16
+"""Error of a line relative to that of the mean at which nearly linear columns are used; largest
+share of the columns that they may be."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckRows:
     """Rows of the pilot or of the sample, kept until there is an answer to be tested."""
 
-    x: Float64  # (m, d): at most 4,096 rows
+    x: Float64  # (m, d): at most 1,024 rows
     y: Float64  # (m, T)
     w: Float64  # (m,)
     origin: Float64  # (d,): of the inputs
@@ -52,7 +46,7 @@ class CheckRows:
 
     @classmethod
     def of(cls, pilot: Pilot) -> Self:
-        """Every k-th row, so that 4,096 are left."""
+        """Every k-th row, so that 1,024 are left: matrices of 8 MB."""
         k = slice(None, None, -(-len(pilot.x) // MOST_TESTED))
         return cls(pilot.x[k], pilot.y[k], pilot.w[k], pilot.origin, pilot.scale)
 
@@ -64,18 +58,12 @@ class CheckRows:
         tenth better than the mean in blocks, and the map is not better than the line in all sets.
         ``weight`` is Σw of all rows. One system of at most 1,024 rows: .3 CPU s.
         """
-        seen = self._thin()
-        varies = (seen.x != seen.x[:1]).any(axis=0)
+        varies = (self.x != self.x[:1]).any(axis=0)
         few = 2 * varies.sum() <= MOST_TREND * features.n_components
-        if len(seen.x) < FEWEST_TESTED or not few or not seen._needs_trend(features, weight):
+        if len(self.x) < FEWEST_TESTED or not few or not self._needs_trend(features, weight):
             return features
         dtype: Any = np.dtype(features.dtype).name
         return SideBySide((features, nearly_linear(self.origin, self.scale, varies, dtype)))
-
-    def _thin(self) -> Self:
-        """Every k-th row, so that 1,024 are left: matrices of 8 MB."""
-        step = -(-len(self.x) // TREND_ROWS)
-        return replace(self, x=self.x[::step], y=self.y[::step], w=self.w[::step])
 
     def _needs_trend(self, features: FeatureMap, weight: float) -> bool:
         """Whether a line serves better in some blocks than the map at the penalty of evidence."""
@@ -101,9 +89,7 @@ class CheckRows:
         tests = gap_test(rows, alpha, weight)
         return any(test.worst >= 1 for test in tests)
 
-    def check_evidence(
-        self, features: FeatureMap, found: Evidence, kernel: Float64 | None = None
-    ) -> Evidence:
+    def check_evidence(self, features: FeatureMap, found: Evidence) -> Evidence:
         """The evidence's answer, or one of a larger α where held-out blocks show that it explodes.
 
         A NumericalWarning gives both penalties and the errors in the blocks.
@@ -113,9 +99,8 @@ class CheckRows:
         largest = largest_eigenvalue(found.spectrum.eigenvalues)
         system = found.spectrum.system
         alpha = self.check_alpha(
-            features, system.root_prior**2, found.alpha, system.weight, largest, system.targets,
-            kernel,
-        )  # fmt: skip
+            features, system.root_prior**2, found.alpha, system.weight, largest, system.targets
+        )
         return found if (alpha == found.alpha).all() else evidence_at(found.spectrum, alpha)
 
     def check_alpha(
@@ -126,17 +111,15 @@ class CheckRows:
         weight: float,
         largest: float,
         targets: tuple[str, ...],
-        kernel: Float64 | None = None,
     ) -> Float64:
         """Penalties (T,), larger where held-out blocks show that predictions would explode.
 
-        ``weight`` is Σw of all rows; no penalty above ``largest`` is tried; ``kernel`` (m, m) is K
-        of these rows, centred, where it is known.
+        ``weight`` is Σw of all rows; no penalty above ``largest`` is tried.
         """
         if len(self.x) < FEWEST_TESTED:
             return alpha
-        x, Z = (self.x - self.origin) / self.scale, features(self.x) if kernel is None else None
-        rows = GapRows(x, self.y, self.w, Z, prior, kernel)
+        x = (self.x - self.origin) / self.scale
+        rows = GapRows(x, self.y, self.w, features(self.x), prior)
         tests = gap_test(rows, alpha, weight, largest=largest)
         for test, name in zip(tests, targets, strict=True):
             warn_of_gaps(test, name)
@@ -151,14 +134,7 @@ def safe_evidence(
     The blocks are of the moments' own sample of rows: nothing is read for them.
     """
     found, seen = evidence(moments, fit_intercept=fit_intercept), _take_sample(moments)
-    if seen is None:
-        return found
-    solved, kept = found.spectrum, moments.kept
-    if fit_intercept and kept and isinstance(solved, RowSpace) and len(seen.x) == len(kept.x):
-        w = np.ones(len(kept.x)) if kept.w is None else kept.w  # the sample has all rows
-        seen = CheckRows(kept.x, kept.y, w, seen.origin, seen.scale)
-        return seen.check_evidence(features, found, solved.kernel)
-    return seen.check_evidence(features, found)
+    return found if seen is None else seen.check_evidence(features, found)
 
 
 def safe_alpha(features: FeatureMap, moments: Moments, alpha: Float64, largest: float) -> Float64:
@@ -171,31 +147,6 @@ def safe_alpha(features: FeatureMap, moments: Moments, alpha: Float64, largest: 
         return alpha
     row = moments.row
     return seen.check_alpha(features, row.prior, alpha, moments.weight, largest, row.target_names)
-
-
-def warn_of_swings(
-    moments: Any, kernel: Callable[[Float64], Float64], alpha: Float64, targets: tuple[str, ...]
-) -> None:
-    """Warn where a process of this kernel swings in blocks held out of the moments' own sample.
-
-    For cells and grids, whose columns a sample cannot fit. Nothing is said where single rows of
-    it are told no better than by a line: they lie too far apart for the kernel, a function of rows
-    (m, d) → (m, m) at σ_f² = 1 with free means and trends as large variances.
-    """
-    seen = _take_sample(moments)
-    if seen is None or not (alpha > 0).all():
-        return
-    seen = seen._thin()
-    share, root = seen.w / seen.w.sum(), np.sqrt(seen.w)
-    centred = kernel(seen.x)
-    centred -= share @ centred
-    centred -= (centred @ share)[:, None]
-    centred *= root * root[:, None]
-    rows = GapRows((seen.x - seen.origin) / seen.scale, seen.y, seen.w, kernel=centred)
-    tests = gap_test(rows, alpha, moments.weight)
-    for test, name in zip(tests, targets, strict=True):
-        if test.near < SEEN and not test.is_even:
-            warn_of_gaps(test, name)
 
 
 def _take_sample(moments: Any) -> CheckRows | None:

@@ -12,13 +12,11 @@ import numpy as np
 
 from rff_stream._array import Array, Float64, is_named
 from rff_stream.answers.early_stopping import StreamState
-from rff_stream.answers.gap_remedy import warn_of_swings
 from rff_stream.cells.calibration import local_posterior
 from rff_stream.cells.classes import CellClasses
 from rff_stream.cells.cost import CellCost
 from rff_stream.cells.draw import check_cells, cost_of_shape, draw_cells, encoding_of
 from rff_stream.cells.evidence import (
-    LocalEvidence,
     cell_evidence,
     cell_gcv,
     cross_validate_cells,
@@ -77,9 +75,6 @@ MOST_AVERAGED = 50_000
 NOTHING_SEEN = 0.97
 """Error at left-out rows, relative to their standard deviation, at which length-scales are
 noise."""
-
-MOST_FREE = 1e6
-"""Largest variance of the means of cells, in units of σ_f², in the test of gaps."""
 
 ALPHAS = np.logspace(-6, 3, 28)
 """Penalties that cross-validation compares, times the mean eigenvalue of a cell's matrix."""
@@ -316,28 +311,7 @@ def _solve(kind: type[Answer], totals: Totals, alpha: Any, fit_intercept: bool) 
         )
     gap_factor = np.asarray(totals.scales.get("gap_factor", np.ones(1)))
     posterior = local_posterior(evidence, moments.sample.rows, gap_factor)
-    _warn_of_swings(totals.features, moments, evidence, fit_intercept)
     return kind(posterior, evidence.log_evidence.mean(axis=0), moments.row.target_origin)
-
-
-def _warn_of_swings(
-    features: LocalFeatures, moments: CellMoments, evidence: LocalEvidence, fit_intercept: bool
-) -> None:
-    """Test blocks of sampled rows by the mean of the trees' kernels: k, and a mean of each cell."""
-    signal = evidence.signal_variance.mean(axis=0)
-    varies = signal > 0  # a constant target has none
-    if not varies.any():
-        return
-    means = (moments.target_squares() / moments.weight)[varies] / signal[varies]
-    free = min(float(np.median(means)), MOST_FREE) * fit_intercept
-
-    def kernel(x: Float64) -> Float64:
-        rows = encode_rows(features.encoding, x)
-        share = np.mean([cells[:, None] == cells for cells in features.route(x)], axis=0)
-        share *= features.kernel(rows, rows) + free
-        return np.asarray(share)
-
-    warn_of_swings(moments, kernel, evidence.alpha.mean(axis=0), evidence.solved.targets)
 
 
 def _restore(kind: type[Answer], stored: StoredAnswer) -> Answer:

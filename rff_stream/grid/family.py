@@ -14,7 +14,6 @@ import numpy as np
 from rff_stream._array import Array, Float64, is_named
 from rff_stream.answers.early_stopping import StreamState, state_of_errors
 from rff_stream.answers.evidence import warn_of_constants
-from rff_stream.answers.gap_remedy import warn_of_swings
 from rff_stream.errors import ModelError, warn
 from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
@@ -367,7 +366,6 @@ def _solve(kind: type[Answer], totals: Totals, penalty: Any, fit_intercept: bool
     _warn_of_modes(posterior, moments.features.modes)
     near, row_weight = totals.scales.get("near_error"), moments.weight / max(moments.n, 1)
     _warn_of_error_near(posterior, near, row_weight)
-    _warn_of_swings(posterior, moments, kernel, trend)
     df, logs, errors = np.empty((3, moments.row.n_targets))
     for alpha in np.unique(posterior.alpha).tolist():
         at = np.flatnonzero(posterior.alpha == alpha)
@@ -436,9 +434,6 @@ WORSE_THAN_NEAR = 1.25
 is given: with enough modes it was .2 to .4 on soundings, temperatures and depths, and 2.1 with
 too few."""
 
-FREE = 100.0
-"""Variance of an unpenalised trend, relative to that of the kernel."""
-
 LEFT_OUT = 2.0
 """Variance of the kernel beyond the grid, relative to that of the noise, at which a warning is
 given. Of 24 fits of synthetic data with a gap, those above it had errors of 0.8 to 1.9 standard
@@ -460,21 +455,6 @@ def _warn_of_modes(posterior: GridPosterior, modes: tuple[int, ...]) -> None:
             "length-scales, and predictions in gaps may oscillate. Use more modes, as in "
             f"features=Grid(modes={tuple(2 * m for m in modes)}), or longer length-scales."
         )
-
-
-def _warn_of_swings(
-    posterior: GridPosterior, moments: GridMoments, kernel: Kernel, trend: str
-) -> None:
-    """Test blocks of sampled rows by the kernel itself, and a free trend where there is one."""
-
-    def values(x: Float64) -> Float64:
-        found = np.asarray(kernel(x, x), np.float64)
-        if trend == "linear":
-            line = (x - x.mean(axis=0)) / np.maximum(x.std(axis=0), np.finfo(float).tiny)
-            found += FREE * line @ line.T
-        return found
-
-    warn_of_swings(moments, values, posterior.alpha, moments.row.target_names)
 
 
 def _warn_of_error_near(posterior: GridPosterior, near: Array | None, weight: float) -> None:
