@@ -84,10 +84,11 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
     metric : {"auto", "full"}, (d, k) array or None, default="auto"
         A matrix A in front of the map: rows are compared as xA, so that the kernel sees
         combinations of inputs. "auto": in front of cells it is learnt by evidence and taken if
-        left-out rows are predicted better than with one length-scale for each input; for up to 48
-        inputs, and where ``length_scale`` is "auto". "full": it is learnt and taken, in front of
-        cells or of one map that is drawn by name. A matrix in units of 1/input is taken as it is,
-        and ``length_scale`` is that of rows xA: a number keeps the scales of its columns.
+        left-out rows are predicted better than with one length-scale for each input, where
+        ``length_scale`` is "auto"; of 49 to 1,000 inputs a few directions are learnt. "full": it is
+        learnt and taken, in front of cells or of one map that is drawn by name. A matrix in units
+        of 1/input is taken as it is, and ``length_scale`` is that of rows xA: a number keeps the
+        scales of its columns.
         None: no metric.
     search_seconds : float, optional
         CPU seconds that the search for kernel, length-scales, metric and cells may take, counted by
