@@ -74,6 +74,7 @@ class Pilot:
     w: Float64  # (m,): positive
     inputs: tuple[str, ...] = ()  # names for messages; x0, x1, … where absent
     valid: float = 1.0  # share of the rows looked at that are neither missing nor of weight 0
+    different: float = 1.0  # share of the rows read that are no copies of others
     one_unit: bool = False  # whether inputs are in one unit, as combinations by a metric are
 
     def __post_init__(self) -> None:
@@ -91,6 +92,10 @@ class Pilot:
         found = replace(self, y=y)
         found.__dict__["has_outliers"] = self.has_outliers
         return found
+
+    def without_copies(self, n_rows: int) -> int:
+        """How many of so many rows are no copies of others."""
+        return max(round(n_rows * self.different), 1)
 
     @cached_property
     def origin(self) -> Float64:

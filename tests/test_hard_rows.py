@@ -11,8 +11,8 @@ import pytest
 from sklearn.metrics import r2_score
 
 import rff_stream as rs
-from rff_stream.answers.duplicate_rows import distinct_rows, group_copies
 from rff_stream.errors import NumericalWarning
+from rff_stream.moments.copies import distinct_rows, group_copies
 
 QUIET: Any = {"random_state": 0, "progress": False}
 

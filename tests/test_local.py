@@ -566,7 +566,7 @@ def test_as_many_cells_are_factored_as_tell_the_penalty(rng, monkeypatch):
     found = cell_evidence(features, moments)
     assert counts.count(64) == 2 and min(counts) < 32  # once in each of two trees
     assert abs(np.log(found.alpha / best.alpha)).max() < 4 * 0.25
-    assert found.solved.n == moments.n
+    assert found.solved.observations.n == moments.n
 
 
 @pytest.mark.parametrize("times", [30.0, 3.0])

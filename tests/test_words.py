@@ -14,9 +14,9 @@ from sklearn.decomposition import KernelPCA
 from sklearn.linear_model import Ridge
 
 import rff_stream as rs
-from rff_stream.answers.duplicate_rows import mean_copies
 from rff_stream.cli import arguments
 from rff_stream.errors import ClusterError, DataError, ModelError
+from rff_stream.moments.copies import mean_copies
 from test_files import table
 
 SMALL: dict[str, Any] = {"n_components": 16, "random_state": 0, "progress": False}

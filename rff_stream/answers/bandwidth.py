@@ -17,11 +17,11 @@ import numpy as np
 from scipy.special import logsumexp
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.duplicate_rows import HeldOut
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.kernels import Kernel
 from rff_stream.kernels.base import log_integral
 from rff_stream.moments import Moments
+from rff_stream.moments.copies import HeldOut
 
 MOST_INPUTS = 4
 """Largest d for which bandwidths are scored by importance weights."""

@@ -16,7 +16,6 @@ from scipy import linalg
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import Calibration, calibrate
 from rff_stream.answers.dual import spectrum_of_rows
-from rff_stream.answers.duplicate_rows import HeldOut
 from rff_stream.answers.penalty_selection import (
     Selection,
     alpha_grid,
@@ -29,6 +28,7 @@ from rff_stream.losses.classification import Loss
 from rff_stream.losses.descent import Point
 from rff_stream.losses.penalised import Penalised
 from rff_stream.moments.class_moments import ClassMoments, one_hot
+from rff_stream.moments.copies import HeldOut
 from rff_stream.systems.spectrum import Spectrum
 
 LEAST_LEFT = 0.05

@@ -14,6 +14,7 @@ from scipy import linalg
 from rff_stream._array import Array, Float64
 from rff_stream.answers.ridge import Ridge, ridge, ridge_of
 from rff_stream.moments import Moments
+from rff_stream.moments.copies import Observations
 from rff_stream.systems.normal_equations import CONSTANT, System
 from rff_stream.systems.spectrum import (
     Decomposition,
@@ -171,7 +172,10 @@ def dual(
     names = tuple(f"y{i}" for i in range(targets.shape[1]))
     origin = float(fit_intercept) * np.average(targets, axis=0, weights=w)
     root_prior = np.sqrt(np.asarray(prior, np.float64))
-    system, rows, kernel = _of_rows(Z, targets, w, origin, root_prior, names, fit_intercept)
+    counted = Observations(len(Z), 0.0 if w is None else float(np.log(w).sum()))
+    system, rows, kernel = _of_rows(
+        Z, targets, w, origin, root_prior, names, fit_intercept, counted
+    )
     return _ridge(system, rows, ridge_of(kernel, alpha, floor=floor))
 
 
@@ -196,8 +200,9 @@ def _systems(moments: Moments, fit_intercept: bool) -> tuple[System, Float64, Sy
         return None
     Z, root_prior = np.asarray(kept.features(kept.x), np.float64), np.sqrt(row.prior)
     found = _of_rows(
-        Z, kept.y, kept.w, row.target_origin, root_prior, row.target_names, fit_intercept
-    )
+        Z, kept.y, kept.w, row.target_origin, root_prior, row.target_names, fit_intercept,
+        Observations.of(moments),
+    )  # fmt: skip
     return found if np.isfinite(found[0].target_scatter).all() else None
 
 
@@ -209,6 +214,7 @@ def _of_rows(
     root_prior: Float64,
     names: tuple[str, ...],
     fit_intercept: bool,
+    observations: Observations,
 ) -> tuple[System, Float64, System]:
     """Both systems and B of rows Z (n, R), which it overwrites, and y (n, T) about an origin."""
     w = np.ones(len(Z)) if weights is None else weights
@@ -233,8 +239,8 @@ def _of_rows(
         feature_mean=mean_z,
         target_mean=mean_y,
         weight=float(w.sum()),
-        log_weight=0.0 if weights is None else float(np.log(w).sum()),
         n=len(w),
+        observations=observations,
         fit_intercept=fit_intercept,
         targets=names,
     )

@@ -115,6 +115,9 @@ def evidence(
 
     Notes
     -----
+    Copies of a row, as far as the row sample tells, are one row of their summed weight:
+    :class:`~rff_stream.moments.copies.Observations`.
+
     One decomposition, then about 180·R·T flops. λ < 0 (rounded sums) counts as 0 in
     logarithms only, and no α below η is tried. Without this floor, float32 sums gave an α with an
     RMSE of 6,597; with it, .367. A constant target has no noise and no signal; a
@@ -187,10 +190,11 @@ class Profile:
     def of(cls, found: Decomposition) -> Profile:
         """log p of what was decomposed."""
         system = found.system
-        freedom = system.n - int(system.fit_intercept)
+        counted = system.observations
+        freedom = counted.n - int(system.fit_intercept)
         if freedom < 1:
             raise ValueError(
-                f"These moments hold {system.n} sample(s). Variances need at least "
+                f"These moments hold {counted.n} sample(s). Variances need at least "
                 f"{1 + int(system.fit_intercept)}. Collect more rows."
             )
         # What η says of a feature column of unit variance, for a target of unit variance.
@@ -201,7 +205,7 @@ class Profile:
             "scatter": system.target_scatter,
             "least": system.target_scatter * max(rounding, np.finfo(np.float64).eps),
             "freedom": freedom,
-            "constant": float(freedom * np.log(2 * np.pi) + border - system.log_weight),
+            "constant": float(freedom * np.log(2 * np.pi) + border - counted.log_weight),
         }
         if isinstance(found, Spectrum):
             return cls(squared_rhs=found.rhs**2, **choices)

@@ -12,7 +12,6 @@ from scipy import linalg
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import calibrate
 from rff_stream.answers.class_leave_one_out import HeldOutScores
-from rff_stream.answers.duplicate_rows import group_copies
 from rff_stream.answers.laplace import average_log_odds, laplace_functions
 from rff_stream.answers.penalty_selection import Selection
 from rff_stream.answers.ridge import ridge
@@ -26,6 +25,7 @@ from rff_stream.losses.regression import RegressionLoss
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.moments.class_moments import class_row
+from rff_stream.moments.copies import group_copies
 from rff_stream.moments.row_sample import hash_rows
 from rff_stream.pilot import Pilot, weight_unit
 from rff_stream.sources.protocol import Rows

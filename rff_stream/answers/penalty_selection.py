@@ -12,6 +12,7 @@ from scipy import linalg
 from rff_stream._array import Array, Float64
 from rff_stream.answers.ridge import Ridge, ridge_at
 from rff_stream.moments import Moments, total
+from rff_stream.moments.copies import Observations
 from rff_stream.moments.moments import AnyMoments
 from rff_stream.notebook_display import Card, table
 from rff_stream.systems.normal_equations import ridge_system, scatter_about
@@ -268,16 +269,19 @@ def _in_sample(
 
 
 def _gcv(scatter: Float64, df: Float64, moments: Moments) -> Float64:
-    held = np.maximum(1 - df / moments.n, 1 / moments.n)
+    n = Observations.of(moments).n
+    held = np.maximum(1 - df / n, 1 / n)
     return np.asarray(scatter / moments.weight / held**2)
 
 
 def _aic(scatter: Float64, df: Float64, moments: Moments) -> Float64:
-    return np.asarray(moments.n * np.log(_positive(scatter) / moments.n) + 2 * df)
+    n = Observations.of(moments).n
+    return np.asarray(n * np.log(_positive(scatter) / n) + 2 * df)
 
 
 def _bic(scatter: Float64, df: Float64, moments: Moments) -> Float64:
-    return np.asarray(_aic(scatter, df, moments) + (np.log(moments.n) - 2) * df)
+    n = Observations.of(moments).n
+    return np.asarray(_aic(scatter, df, moments) + (np.log(n) - 2) * df)
 
 
 def _residual_scatter(found: Spectrum, alphas: Float64) -> Float64:

@@ -18,9 +18,10 @@ from numpy.random import Generator
 from scipy import linalg
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.duplicate_rows import group_copies, nearest
+from rff_stream.answers.duplicate_rows import nearest
 from rff_stream.errors import warn
 from rff_stream.moments import Moments
+from rff_stream.moments.copies import group_copies
 from rff_stream.systems.normal_equations import ridge_system
 from rff_stream.systems.spectrum import Spectrum
 
@@ -69,6 +70,9 @@ class Posterior:
     misfit : (T,) float64 or None
         Variance of the part of f that the columns cannot represent, a part of
         ``noise_variance``; None is 0.
+    copies : float
+        How often a row of the fit stands on average; a new row, of which no weight is said, weighs
+        as much as so many.
     """
 
     coef: Float64
@@ -80,6 +84,7 @@ class Posterior:
     feature_mean: Float64
     weight: float
     misfit: Float64 | None = None
+    copies: float = 1.0
 
     def mean(self, Z: Array) -> Float64:
         """E f (n, T) at feature rows Z (n, R)."""
@@ -200,7 +205,14 @@ class Posterior:
         return np.concatenate(spreads) + 1 / self.weight
 
     def _noise(self, n: int, weights: Array | None) -> Float64:
+        if weights is None:
+            return np.tile(self.row_noise, (n, 1))
         return self.noise_variance * self._inverse_weight(n, weights)
+
+    @property
+    def row_noise(self) -> Float64:
+        """Variance (T,) of the noise of a new row."""
+        return self.noise_variance / self.copies
 
     @staticmethod
     def _inverse_weight(n: int, weights: Array | None) -> Float64:
@@ -237,6 +249,7 @@ def posterior(spectrum: Spectrum, alpha: Float64, noise_variance: Float64) -> Po
         eigenvalues=spectrum.eigenvalues,
         feature_mean=system.feature_mean,
         weight=system.weight if system.fit_intercept else np.inf,
+        copies=system.observations.copies,
     )
 
 

@@ -68,7 +68,7 @@ def local_posterior(
     if sample is None:
         return plain
     if len(sample) < FEWEST_CALIBRATING:
-        freedom = max(evidence.solved.n - evidence.solved.fit_intercept, 1)
+        freedom = max(evidence.solved.observations.n - evidence.solved.fit_intercept, 1)
         return replace(plain, inflation=plain.inflation * unknown_noise_factor(freedom))
     plain = replace(plain, cell_scale=_cell_scales(evidence))
     t, tiny = len(plain.inflation), np.finfo(float).tiny
@@ -124,7 +124,7 @@ def _cell_scales(evidence: LocalEvidence) -> tuple[Float64, ...]:
     for tree, alpha, noise in zip(
         solved.trees, evidence.alpha, evidence.noise_variance, strict=True
     ):
-        rows = solved.n * tree.weight / tree.weight.sum()
+        rows = solved.observations.n * tree.weight / tree.weight.sum()
         freedom = np.maximum(rows - solved.fit_intercept, 0)
         scales.append(_cell_scale(tree, alpha, noise, freedom))
     return tuple(scales)

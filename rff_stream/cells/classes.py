@@ -24,7 +24,7 @@ from rff_stream.answers.calibration import (
 )
 from rff_stream.cells.calibration import local_posterior
 from rff_stream.cells.cost import CellCost
-from rff_stream.cells.draw import cost_of_shape, draw_cells, encoding_of
+from rff_stream.cells.draw import cell_cost, cost_of_shape, draw_cells, encoding_of
 from rff_stream.cells.evidence import LocalEvidence, cell_evidence, local_evidence
 from rff_stream.cells.map import ChosenCells, LocalFeatures
 from rff_stream.cells.posterior import LocalPosterior
@@ -41,6 +41,7 @@ from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_search import MapChoice, search_map
 from rff_stream.length_scales.window_evidence import RowWindow
 from rff_stream.moments.class_moments import ClassMoments, one_hot
+from rff_stream.moments.copies import sample_without_copies
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
 from rff_stream.predictors import RowFunction, Slopes
@@ -132,18 +133,17 @@ class CellClasses:
         self, pilot: Pilot, inputs: Sequence[str], asked: MapParameters, plan: Plan
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         features: Any = asked.features
-        cost, scales = plan.cost, dict[str, Array]()
+        n_rows, scales = pilot.without_copies(plan.n_rows), dict[str, Array]()
         if not isinstance(features, LocalFeatures):
-            assert isinstance(cost, CellCost)  # that of this family
-            pilot = pilot.with_bounded_inputs()
+            pilot, cost = pilot.with_bounded_inputs(), cell_cost(features, n_rows, len(inputs))
             encoding = encoding_of(features) or around_the_globe(asked, pilot.x)
             encoding = behind(encoding, matrix_of(asked.metric), pilot.x)
             kernel = asked.kernels.known
             if kernel is None:
                 with single_threaded_blas():
-                    found = _search_class_windows(pilot, asked, cost, plan.n_rows, encoding)
+                    found = _search_class_windows(pilot, asked, cost, n_rows, encoding)
                 kernel, encoding = in_metric(found, encoding, pilot.x)
-                cost, scales = cost_of_shape(cost, found.shape, plan.n_rows), found.stored
+                cost, scales = cost_of_shape(cost, found.shape, n_rows), found.stored
             features = draw_cells(kernel, pilot, asked, cost, encoding)
         scales["length_scale"] = features.length_scale
         return features, scales
@@ -227,7 +227,7 @@ def _sample(
     Rows weigh so much that every class has its weight in all rows. A class that the sample missed
     is calibrated with the others.
     """
-    rows, d = classes.moments.sample.rows, len(classes.row.inputs)
+    rows, d = sample_without_copies(classes.moments), len(classes.row.inputs)
     codes, w = rows[:, d:-1].argmax(axis=1), rows[:, -1]
     counts = np.bincount(codes, w, len(classes.labels))
     share = classes.weights / np.where(counts > 0, counts, 1.0)

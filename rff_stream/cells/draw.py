@@ -14,12 +14,30 @@ from rff_stream.families.metric import columns_of_metric
 from rff_stream.families.parameters import check_inputs
 from rff_stream.families.protocol import MapParameters
 from rff_stream.length_scales.left_out import CellShape
+from rff_stream.length_scales.map_search import EXACT_ROWS
 from rff_stream.pilot import Pilot
+
+FEWEST_COLUMNS = 256
+"""Columns of the one cell of few rows, which may become many."""
 
 
 def encoding_of(features: Any) -> Any:
     """What is applied to rows before they are sent to cells, None for nothing."""
     return features.encode if isinstance(features, Cells) else None
+
+
+def cell_cost(features: Any, n_rows: int, d: int) -> CellCost:
+    """Of cells that are drawn, or that are asked for, with so many rows of d inputs.
+
+    Few rows are one cell, whose landmarks are all of them: the process itself.
+    """
+    if isinstance(features, LocalFeatures):
+        return CellCost(features.n_components, features.n_trees, features.n_cells)
+    if isinstance(features, ChosenCells) and n_rows <= EXACT_ROWS:
+        return CellCost(max(n_rows, FEWEST_COLUMNS), 1, 1)
+    asked = Cells() if isinstance(features, str) else features
+    r, n_trees, n_cells = asked.sizes(n_rows, d)
+    return CellCost(r, n_trees, n_cells)
 
 
 def cost_of_shape(sizes: CellCost, shape: CellShape, n_rows: int) -> CellCost:

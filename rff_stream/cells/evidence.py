@@ -29,6 +29,7 @@ from rff_stream.cells.spectrum import (
     tree_spectrum,
 )
 from rff_stream.features.packed_triangle import triangle_size
+from rff_stream.moments.copies import Observations
 from rff_stream.systems.spectrum import alpha_of_targets, largest_eigenvalue
 
 SAMPLED_CELLS, SAMPLED_SHARE = 16, 32
@@ -146,13 +147,13 @@ class _TreeFacts:
     constant: float  # freedom·log 2π + Σ log Σw − Σ log w
 
     @classmethod
-    def of(cls, cells: TreeCells, n: int, log_weight: float, fit_intercept: bool) -> _TreeFacts:
+    def of(cls, cells: TreeCells, counted: Observations, fit_intercept: bool) -> _TreeFacts:
         k = len(cells.weight)
-        freedom = n - k * int(fit_intercept)
+        freedom = counted.n - k * int(fit_intercept)
         if freedom < 1:
-            raise few_rows(n, k)
+            raise few_rows(counted.n, k)
         border = float(np.log(cells.weight).sum()) if fit_intercept else 0.0
-        constant = float(freedom * np.log(2 * np.pi) + border - log_weight)
+        constant = float(freedom * np.log(2 * np.pi) + border - counted.log_weight)
         return cls(cells.scatter.sum(axis=0), freedom, constant)
 
     @property
@@ -182,6 +183,7 @@ def _solved_tree(
     least = CLEAR_OF_ROUNDING * sample.eta
 
     inverses: list[Array] = []
+    every = Observations.of(moments)
 
     def factored_at(alpha: float, least: float = least, held: Array = held) -> _TreeEvidence | None:
         if not alpha > least:
@@ -194,21 +196,22 @@ def _solved_tree(
         found = factored_tree(moments, tree, alpha, fit_intercept, room, held)
         if found is None:
             return None
-        rows = int(moments.counts[held].sum())
-        facts = _TreeFacts.of(found.cells, rows, moments.log_weight, fit_intercept)
+        counted = every.part(int(moments.counts[held].sum()))
+        facts = _TreeFacts.of(found.cells, counted, fit_intercept)
         return _TreeEvidence.of(found, alpha, facts)
 
     rows, solved = int(moments.counts[places].sum()), None
     if alpha is not None:
         solved = factored_at(alpha)
     elif rows > count:
-        profile = _profile(sample, rows, 0.0, fit_intercept)
+        counted = every.part(max(rows, round((count + 1) * every.copies)))
+        profile = _profile(sample, counted, fit_intercept)
         start = None if before is None else float(before.alpha[0])
         solved = _best_factored(profile, count, held, least, factored_at, start)
     if solved is not None:
         return solved
     sample = tree_spectrum(features, moments, tree, fit_intercept, held)
-    facts = (moments.n, moments.log_weight, fit_intercept)
+    facts = (every, fit_intercept)
     alpha = float(_tree_alpha(sample, sample.eta, facts, False, alpha)[0])
     alpha = max(alpha, float(np.finfo(np.float64).tiny))
     while (solved := factored_at(alpha, 0.0)) is None:
@@ -274,7 +277,7 @@ def local_evidence(
     """
     eta, found = spectrum.eta, []
     for tree in spectrum.trees:
-        facts = (spectrum.n, spectrum.log_weight, spectrum.fit_intercept)
+        facts = (spectrum.observations, spectrum.fit_intercept)
         profile, chosen = _profile(tree, *facts), _tree_alpha(tree, eta, facts, shared, alpha)
         noise = profile.noise(chosen)
         found.append((chosen, noise, profile.log_evidence(chosen, noise)))
@@ -285,7 +288,7 @@ def local_evidence(
 def _tree_alpha(
     tree: TreeSpectrum,
     eta: float,
-    facts: tuple[int, float, bool],
+    facts: tuple[Observations, bool],
     shared: bool,
     alpha: Array | float | None,
 ) -> Float64:
@@ -296,9 +299,9 @@ def _tree_alpha(
     return np.asarray(best_alpha(_profile(tree, *facts), largest, eta, shared))
 
 
-def _profile(tree: TreeSpectrum, n: int, log_weight: float, fit_intercept: bool) -> Profile:
+def _profile(tree: TreeSpectrum, counted: Observations, fit_intercept: bool) -> Profile:
     """log p of one tree as a function of α: the blocks of its cells side by side."""
-    facts = _TreeFacts.of(tree, n, log_weight, fit_intercept)
+    facts = _TreeFacts.of(tree, counted, fit_intercept)
     return Profile(
         eigenvalues=tree.eigenvalues.reshape(-1, 1),
         squared_rhs=(tree.rhs**2).reshape(-1, len(facts.scatter)),
@@ -319,10 +322,11 @@ def cell_gcv(spectrum: LocalSpectrum, alphas: Array) -> Float64:
     """
     alphas = np.maximum(np.asarray(alphas, np.float64), spectrum.eta)
     n_trees, n_targets = len(spectrum.trees), len(spectrum.targets)
+    n = spectrum.observations.n
     scores = np.empty((n_trees, len(alphas), n_targets))
     for i, alpha in enumerate(alphas):
         df = spectrum.df(np.full((n_trees, n_targets), alpha))
-        held = np.maximum(1 - df / spectrum.n, 1 / spectrum.n)
+        held = np.maximum(1 - df / n, 1 / n)
         for j, tree in enumerate(spectrum.trees):
             shrunk = (tree.eigenvalues + 2 * alpha) / (tree.eigenvalues + alpha) ** 2
             scatter = tree.scatter.sum(axis=0) - np.einsum("kr,krt->t", shrunk, tree.rhs**2)

@@ -15,7 +15,7 @@ from rff_stream.answers.early_stopping import StreamState
 from rff_stream.cells.calibration import local_posterior
 from rff_stream.cells.classes import CellClasses
 from rff_stream.cells.cost import CellCost
-from rff_stream.cells.draw import check_cells, cost_of_shape, draw_cells, encoding_of
+from rff_stream.cells.draw import cell_cost, check_cells, cost_of_shape, draw_cells, encoding_of
 from rff_stream.cells.evidence import (
     cell_evidence,
     cell_gcv,
@@ -52,18 +52,16 @@ from rff_stream.families.windows_of_pilot import map_search, neighbouring_rows, 
 from rff_stream.features.composed import encode_rows
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.length_scales.left_out import CellShape
-from rff_stream.length_scales.map_search import EXACT_ROWS, MapChoice, search_map
+from rff_stream.length_scales.map_search import MapChoice, search_map
 from rff_stream.length_scales.window_evidence import RowWindow
 from rff_stream.moments import AugmentedRow
+from rff_stream.moments.copies import sample_without_copies
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
 from rff_stream.planning import PlanRequest
 from rff_stream.predictors import DirectPredictor, RowFunction, Slopes
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.protocol import Statistic
-
-FEWEST_COLUMNS = 256
-"""Columns of the one cell of few rows, which may become many."""
 
 GAP_CELLS = 8
 """Cells whose halves are left out to see how wide errors in gaps are."""
@@ -200,7 +198,7 @@ class CellFamily(Family):
         check_cells(given, asked.kernels, n_inputs, asked.metric)
 
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
-        return PlanRequest(cell_cost(features, source))
+        return PlanRequest(cell_cost(features, n_rows_of(source), len(source.columns.inputs)))
 
     def foresee(self, request: PlanRequest, asked: MapParameters, n_rows: int) -> PlanRequest:
         if is_named(asked.penalty, "cv") or is_named(asked.penalty, "gcv"):
@@ -219,11 +217,11 @@ class CellFamily(Family):
         cannot see local scales) one for each input.
         """
         features: Any = asked.features
-        seed, n_rows = asked.seed, n_rows_of(reading.source)
-        sizes = cell_cost(features, reading.source)
-        wanted = sizes.pilot_rows
+        seed, n_rows, d = asked.seed, n_rows_of(reading.source), len(columns.inputs)
+        wanted = cell_cost(features, n_rows, d).pilot_rows
         pilot = reading.pilot(seed, rows=max(-(-wanted // PILOT_BLOCKS), PILOT_ROWS))
-        pilot = pilot.with_bounded_inputs()
+        pilot, n_rows = pilot.with_bounded_inputs(), pilot.without_copies(n_rows)
+        sizes = cell_cost(features, n_rows, d)
         scales: dict[str, Array] = {}
         maps: list[Any] = [features]
         if not isinstance(features, LocalFeatures):
@@ -270,21 +268,6 @@ class CellFamily(Family):
         return _restore(CellProcess if variances else CellAnswer, stored)
 
 
-def cell_cost(features: Any, source: Source) -> CellCost:
-    """Of cells that are drawn, or that are asked for with a source of so many rows.
-
-    Few rows are one cell, whose landmarks are all of them: the process itself.
-    """
-    if isinstance(features, LocalFeatures):
-        return CellCost(features.n_components, features.n_trees, features.n_cells)
-    n_rows = n_rows_of(source)
-    if isinstance(features, ChosenCells) and n_rows <= EXACT_ROWS:
-        return CellCost(max(n_rows, FEWEST_COLUMNS), 1, 1)
-    asked = Cells() if isinstance(features, str) else features
-    r, n_trees, n_cells = asked.sizes(n_rows, len(source.columns.inputs))
-    return CellCost(r, n_trees, n_cells)
-
-
 Answer = TypeVar("Answer", bound=CellAnswer)
 
 
@@ -310,7 +293,7 @@ def _solve(kind: type[Answer], totals: Totals, alpha: Any, fit_intercept: bool) 
             alpha=None if isinstance(alpha, str) else alpha,
         )
     gap_factor = np.asarray(totals.scales.get("gap_factor", np.ones(1)))
-    posterior = local_posterior(evidence, moments.sample.rows, gap_factor)
+    posterior = local_posterior(evidence, sample_without_copies(moments), gap_factor)
     return kind(posterior, evidence.log_evidence.mean(axis=0), moments.row.target_origin)
 
 

@@ -20,6 +20,7 @@ from rff_stream.cells.map import LocalFeatures
 from rff_stream.cells.spectrum import LocalTrees, TreeCells, TreeFactors, TreeSpectrum, coefficients
 from rff_stream.features.nystroem import self_kernel
 from rff_stream.features.random_trees import order_by_cell
+from rff_stream.moments.copies import Observations
 from rff_stream.side_by_side import side_by_side
 
 FLOAT64 = np.dtype(np.float64)
@@ -118,13 +119,14 @@ class LocalPosterior:
         """That of rows with these moments of each tree."""
         _, variance, own, plain = self._combine(trees)
         c = self.inflation
+        own = own / self.solved.observations.copies
         factor = c + np.maximum(self.gap_factor - c, 0) * far_share(plain, self.near, self.far)
         return np.asarray(np.sqrt(factor**2 * variance + (c**2 * own if noise else 0)))
 
     def arrays(self) -> dict[str, Array]:
         """The posterior as named arrays, for :meth:`from_arrays`: 4·J·B·R² bytes, or twice that."""
         solved, n_cells = self.solved, self.solved.features.n_cells
-        trees = solved.trees
+        trees, counted = solved.trees, solved.observations
         held = [t * n_cells + np.flatnonzero(tree.index >= 0) for t, tree in enumerate(trees)]
         joined = {
             name: np.concatenate([getattr(tree, name) for tree in trees])
@@ -134,8 +136,9 @@ class LocalPosterior:
             **joined,
             "cells": np.concatenate(held).astype(np.int64),
             "all_mean": solved.target_mean,
-            "rows": np.array([solved.n, int(solved.fit_intercept)], np.int64),
-            "log_weight": np.array([solved.log_weight]),
+            "rows": np.array([counted.n, int(solved.fit_intercept)], np.int64),
+            "log_weight": np.array([counted.log_weight]),
+            **({"copies": np.array([counted.copies])} if counted.copies != 1 else {}),
             "tree_alpha": self.alpha,
             "tree_noise": self.noise_variance,
             "power": np.array([self.power]),
@@ -171,8 +174,7 @@ class LocalPosterior:
         solved = LocalTrees(
             features,
             tuple(trees),
-            n,
-            float(arrays["log_weight"][0]),
+            Observations(n, float(arrays["log_weight"][0]), float(arrays.get("copies", [1.0])[0])),
             bool(fit_intercept),
             arrays["all_mean"],
             targets,
@@ -194,8 +196,8 @@ class LocalPosterior:
         )
 
     def noise(self) -> Float64:
-        """σₙ² (T,) of a row of weight 1: the mean of the trees'."""
-        return np.asarray(self.noise_variance.mean(axis=0))
+        """Variance (T,) of the noise of a new row: the mean of the trees'."""
+        return np.asarray(self.noise_variance.mean(axis=0) / self.solved.observations.copies)
 
     def moments(self, x: Array) -> tuple[Float64, Float64]:
         """Mean and variance (n, T) of f before calibration: J·(2R² + Rd) flops a row."""

@@ -23,6 +23,7 @@ from rff_stream.cells.map import LocalFeatures
 from rff_stream.cells.moments import CellMoments
 from rff_stream.features.dense_triangle import factor_in_place, invert_in_place
 from rff_stream.features.packed_triangle import multiply_rows, pack_triangle
+from rff_stream.moments.copies import Observations
 from rff_stream.side_by_side import side_by_side
 from rff_stream.systems.spectrum import rounding_floor
 
@@ -230,8 +231,7 @@ class LocalTrees:
 
     features: LocalFeatures
     trees: tuple[Any, ...]  # of TreeCells
-    n: int  # rows
-    log_weight: float  # Σ log w
+    observations: Observations  # what evidence counts
     fit_intercept: bool  # whether each cell has its own free mean
     target_mean: Float64
     """(T,), mean of all rows, for cells without rows; zeros without an intercept."""
@@ -277,11 +277,11 @@ def local_spectrum(
 
 def facts_of_rows(
     moments: CellMoments, fit_intercept: bool
-) -> tuple[int, float, bool, Float64, tuple[str, ...]]:
+) -> tuple[Observations, bool, Float64, tuple[str, ...]]:
     """The fields of :class:`LocalTrees` that are not those of a tree."""
     row = moments.row
     mean = moments.target_mean() if fit_intercept else np.zeros(row.n_targets)
-    return moments.n, moments.log_weight, fit_intercept, mean, row.target_names
+    return Observations.of(moments), fit_intercept, mean, row.target_names
 
 
 def tree_spectrum(

@@ -49,6 +49,7 @@ from rff_stream.families.register import family_of
 from rff_stream.features.base import nested_arrays
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.moments import AugmentedRow
+from rff_stream.moments.copies import sample_without_copies
 from rff_stream.pilot import Pilot
 from rff_stream.planning import PlanRequest, fits, plan_for
 from rff_stream.predictors import RowFunction, Slopes, StackedMean, StackedStd
@@ -290,7 +291,7 @@ class ChoiceFamily(Family):
     ) -> ChoiceAnswer:
         """Each is a process: their left-out errors and noise are what is compared."""
         maps, total = totals.features.maps, totals.total
-        sample = total.sample.rows
+        sample = sample_without_copies(total)
         several = len(maps) > 1
         processes: dict[int, Process] = {}
         left_out: dict[int, LeftOut] = {}

@@ -438,7 +438,7 @@ def over_classes(pilot: Pilot, met: tuple[Any, ...], labels: tuple[Any, ...]) ->
         if label in met:
             y[:, i] = pilot.y[:, met.index(label)]
     rows = y.any(axis=1)
-    return Pilot(pilot.x[rows], y[rows], pilot.w[rows], pilot.inputs)
+    return replace(pilot, x=pilot.x[rows], y=y[rows], w=pilot.w[rows])
 
 
 def warn_of_neighbours(classes: ClassMoments, answer: ClassAnswer) -> None:

@@ -22,7 +22,6 @@ from rff_stream.answers.bandwidth import (
     silverman_factor,
 )
 from rff_stream.answers.density import Density, DensityEstimate, components_needed, density
-from rff_stream.answers.duplicate_rows import distinct_rows
 from rff_stream.errors import warn
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
@@ -35,6 +34,7 @@ from rff_stream.kernels import Gaussian, Kernel
 from rff_stream.kernels.base import log_integral
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.predict import values_of_rows
+from rff_stream.moments.copies import distinct_rows
 from rff_stream.pilot import Pilot
 from rff_stream.predictors import AnswerPredictor
 from rff_stream.sources import Columns

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import conformal_quantile
-from rff_stream.answers.duplicate_rows import distinct_rows, warn_of_copies
+from rff_stream.answers.duplicate_rows import warn_of_copies
 from rff_stream.errors import PlanError
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
@@ -35,6 +35,7 @@ from rff_stream.model.gradients import importance
 from rff_stream.model.predict import inputs_of_rows
 from rff_stream.model.values_in_memory import in_memory
 from rff_stream.moments.accumulate import SumsDtype
+from rff_stream.moments.copies import distinct_rows
 from rff_stream.planning import available_memory
 from rff_stream.predictors import BandEdge, RowFunction
 from rff_stream.sources.labelled import with_meaning

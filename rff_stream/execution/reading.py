@@ -18,6 +18,7 @@ from rff_stream.execution.scheduler import Pass, Summation, computing_processes
 from rff_stream.leaf_layout import Layout
 from rff_stream.moments import ended_readings
 from rff_stream.moments.class_moments import one_hot, sorted_labels
+from rff_stream.moments.copies import merge_copies
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot, PilotRows, PilotStatistic
 from rff_stream.planning import Plan, PlanRequest, check_memory, fits, plan_for
 from rff_stream.sources.protocol import Source
@@ -77,7 +78,7 @@ class Reading:
         return plan.layout.n_boxes << UNKNOWN_PLACES if known is None else known
 
     def pilot(self, seed: int = 0, *, rows: int = PILOT_ROWS) -> Pilot:
-        """At most 32 blocks of at most ``rows`` valid rows; all rows of small data.
+        """At most 32 blocks of at most ``rows`` valid rows; all rows of small data. Copies are one.
 
         Raises DataError: if there is no valid row.
         """
@@ -114,7 +115,9 @@ class Reading:
             raise no_rows(self.source)
         inputs = self.source.columns.inputs
         x, y, w = np.split(total.rows, [len(inputs), total.rows.shape[1] - 1], axis=1)
-        return Pilot(x, y, w[:, 0], inputs, total.n_valid / seen), total.labels
+        x, y, weights = merge_copies(x, y, w[:, 0])
+        share, different = total.n_valid / seen, len(x) / len(total.rows)
+        return Pilot(x, y, weights, inputs, share, different), total.labels
 
     def moments(
         self,

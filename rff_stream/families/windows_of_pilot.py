@@ -17,10 +17,11 @@ from rff_stream.features.composed import encode_rows
 from rff_stream.features.normal_scores import NormalScores, heavy_inputs
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.length_scales.budget import SearchBudget
-from rff_stream.length_scales.left_out import CellShape, merge_equal
+from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_search import MapSearch
 from rff_stream.length_scales.window_evidence import RANGE, RowWindow
 from rff_stream.length_scales.windows import compact_windows
+from rff_stream.moments.copies import merge_copies
 from rff_stream.pilot import (
     MOST_OF_LEAF,
     PILOT_ROWS,
@@ -122,7 +123,7 @@ def map_search(
 ) -> MapSearch:
     """The search that the parameters ask for, before it has run.
 
-    Equal rows are one. Normal scores of heavy-tailed inputs, cells of other sizes, and the mean of
+    Copies are one row. Normal scores of heavy-tailed inputs, cells of other sizes, and the mean of
     two maps compete where it is said. Where scores do not compete, values that no length-scale in
     reach can tell apart are bounded.
     """
@@ -133,7 +134,7 @@ def map_search(
         rows, *blocks = (
             RowWindow(np.clip(each.x, low, high), each.y, each.w) for each in (rows, *blocks)
         )
-    rows, *blocks = (merge_equal(each) for each in (rows, *blocks))
+    blocks = [RowWindow(*merge_copies(each.x, each.y, each.w)) for each in blocks]
     learns = isinstance(asked.metric, str) and (free or asked.metric == "full")
     return MapSearch(
         rows,

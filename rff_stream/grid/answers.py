@@ -26,6 +26,7 @@ from rff_stream.grid.system import (
     toeplitz_product,
     toeplitz_spectrum,
 )
+from rff_stream.moments.copies import Observations
 
 FEWEST_ROWS = 64
 """Smallest number of rows for which a product of axes is searched for."""
@@ -57,6 +58,12 @@ class GridPosterior:
     steps: int  # of conjugate gradients
     residual: Float64  # (T,): ‖r‖/‖rhs‖ that was reached
     unresolved: float  # share of the kernel's variance at frequencies beyond the grid
+    copies: float = 1.0  # how often a row of the fit stands on average
+
+    @property
+    def row_noise(self) -> Float64:
+        """Variance (T,) of the noise of a new row."""
+        return self.noise_variance / self.copies
 
     def mean(self, X: Array) -> Float64:
         """Posterior mean (n, T) at rows (n, d), by one type-2 transform."""
@@ -189,7 +196,8 @@ def solve_grid(
         solutions[at], residual[at] = found.x, found.residual
         steps = max(steps, found.steps)
     objective = system.scatter - system.dot(system.right_sides, solutions)
-    noise = np.maximum(objective, 0) / max(1, system.moments.n - system.n_trend)
+    counted = Observations.of(system.moments)
+    noise = np.maximum(objective, 0) / max(1, counted.n - system.n_trend)
     return GridPosterior(
         features=system.features,
         coef=system.weights * solutions,
@@ -201,6 +209,7 @@ def solve_grid(
         steps=steps,
         residual=residual,
         unresolved=system.unresolved,
+        copies=counted.copies,
     )
 
 
@@ -408,7 +417,7 @@ class GridStd:
         """Standard deviations (n, T) of rows (n, d)."""
         variance = of_finite(self._variance, x, self.width)
         if self.noise:
-            variance = variance + self.posterior.noise_variance
+            variance = variance + self.posterior.row_noise
         return np.sqrt(variance)
 
     def _variance(self, x: Array) -> Float64:

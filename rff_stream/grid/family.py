@@ -65,6 +65,7 @@ from rff_stream.grid.system import GridSystem, expected_steps, is_small
 from rff_stream.kernels import Kernel, kernel_from_spec, length_scale_vector
 from rff_stream.length_scales.window_evidence import MetricFit, RowWindow
 from rff_stream.moments import AugmentedRow
+from rff_stream.moments.copies import Observations
 from rff_stream.pilot import Pilot
 from rff_stream.planning import PlanRequest
 from rff_stream.predictors import DirectPredictor, RowFunction, Slopes
@@ -145,6 +146,7 @@ class GridAnswer:
             "numbers": np.array(
                 [self.df.mean(), self.evidence_error, posterior.unresolved, posterior.steps]
             ),
+            **({"copies": np.array([posterior.copies])} if posterior.copies != 1 else {}),
         }
 
     def plain_values(self) -> dict[str, Any]:
@@ -219,7 +221,7 @@ class GridProcess(GridAnswer):
         """Those of the mean, and the variances with their evidence."""
         posterior = self.posterior
         return GridAnswer.attributes(self, flat) | {
-            "noise_variance_": number_or_array(posterior.noise_variance, flat),
+            "noise_variance_": number_or_array(posterior.row_noise, flat),
             "signal_variance_": number_or_array(posterior.signal_variance, flat),
             "log_marginal_likelihood_": number_or_array(self.log_evidence, flat),
             "std_error_": 0.0 if is_small(self.posterior.features) else 1 / np.sqrt(2 * DRAWS),
@@ -364,7 +366,8 @@ def _solve(kind: type[Answer], totals: Totals, penalty: Any, fit_intercept: bool
     warn_of_constants(system.scatter, moments.row.targets)
     posterior = solve_grid(system, penalty)
     _warn_of_modes(posterior, moments.features.modes)
-    near, row_weight = totals.scales.get("near_error"), moments.weight / max(moments.n, 1)
+    near = totals.scales.get("near_error")
+    row_weight = moments.weight / max(Observations.of(moments).n, 1)
     _warn_of_error_near(posterior, near, row_weight)
     df, logs, errors = np.empty((3, moments.row.n_targets))
     for alpha in np.unique(posterior.alpha).tolist():
@@ -495,6 +498,7 @@ def _restore(kind: type[Answer], stored: StoredAnswer) -> Answer:
         steps=int(steps),
         residual=arrays["residual"],
         unresolved=unresolved,
+        copies=float(arrays.get("copies", [1.0])[0]),
     )
     kernel, evidence = kernel_from_spec(plain["kernel"]), arrays["log_marginal_likelihood"]
     df = arrays.get("df", np.full(len(evidence), mean_df))  # one for all, in older models

@@ -17,6 +17,7 @@ from rff_stream.grid.map import GridFeatures
 from rff_stream.grid.moments import GridMoments
 from rff_stream.grid.system import BLOCK, Elimination, GridSystem, Trend, conjugate_gradients
 from rff_stream.kernels import Kernel, length_scale_vector
+from rff_stream.moments.copies import Observations
 
 Scales = Literal["each", "one", "given"]
 
@@ -106,7 +107,8 @@ def grid_evidence(
         elimination, right, tolerance=np.repeat(tolerance, [targets, probes])
     )
     u, solved = found.x[:targets], found.x[targets:]
-    freedom = moments.n - system.n_trend
+    rows = Observations.of(moments)
+    freedom = rows.n - system.n_trend
     objective = np.maximum(
         system.scatter - system.dot(system.right_sides, u), 1e-15 * system.scatter
     )
@@ -117,10 +119,7 @@ def grid_evidence(
     varies = system.scatter > 0
     positive = np.where(varies, objective, 1.0)
     value = -0.5 * (
-        freedom * (np.log(2 * np.pi * positive / freedom) + 1)
-        + log_det
-        + border
-        - moments.log_weight
+        freedom * (np.log(2 * np.pi * positive / freedom) + 1) + log_det + border - rows.log_weight
     )
     share = 1 - alpha * _inverse_diagonal(elimination, noise, solved)
     df = float((grid.multiplicity * share).sum())

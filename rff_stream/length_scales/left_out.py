@@ -49,7 +49,7 @@ class CellShape:
         return cls(max(n_rows >> halvings, 1), COLUMNS)
 
 
-def merge_copies(rows: RowWindow) -> RowWindow:
+def merge_inputs(rows: RowWindow) -> RowWindow:
     """One row in place of all with equal inputs: the mean of y, the sum of weights."""
     x, first, inverse, counts = np.unique(
         rows.x, axis=0, return_index=True, return_inverse=True, return_counts=True
@@ -60,20 +60,6 @@ def merge_copies(rows: RowWindow) -> RowWindow:
     y = np.stack([np.bincount(inverse, rows.w * column) / w for column in rows.y.T], axis=1)
     order = np.argsort(first)
     return RowWindow(x[order], y[order], (w / counts)[order])
-
-
-def merge_equal(rows: RowWindow) -> RowWindow:
-    """One row in place of all that are equal, targets included: the sum of their weights.
-
-    Copies say that there is no noise, which is not so: no row was observed twice.
-    """
-    both = np.column_stack([rows.x, rows.y])
-    _, first, inverse = np.unique(both, axis=0, return_index=True, return_inverse=True)
-    if len(first) == len(both):
-        return rows
-    order = np.argsort(first)
-    w = np.asarray(np.bincount(inverse.ravel(), rows.w)[order], np.float64)
-    return RowWindow(rows.x[first[order]], rows.y[first[order]], w)
 
 
 def left_out_errors(

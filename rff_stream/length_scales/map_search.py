@@ -36,7 +36,7 @@ from rff_stream.length_scales.left_out import (
     CellShape,
     cut,
     left_out_errors,
-    merge_copies,
+    merge_inputs,
 )
 from rff_stream.length_scales.relevant_inputs import relevant_inputs
 from rff_stream.length_scales.shared_slopes import seconds_of_directions, shared_directions
@@ -711,12 +711,12 @@ class MapSearch:
         """Rows whose errors are compared: all, or some places at the full density of the data."""
         n = len(self.rows.x)
         if not self.in_rows:
-            return [merge_copies(each) for each in self.blocks]
+            return [merge_inputs(each) for each in self.blocks]
         if n <= JUDGED_ROWS:
-            return [merge_copies(self.rows)]
+            return [merge_inputs(self.rows)]
         depth, u = int(np.ceil(np.log2(n * REGIONS / JUDGED_ROWS))), self.rows.x @ matrix
         places = [random_cell(u, depth, np.ones(u.shape[1]), self.rng) for _ in range(REGIONS)]
-        return [merge_copies(self.rows.part(own)) for own in places]
+        return [merge_inputs(self.rows.part(own)) for own in places]
 
     def cells_of(self, matrix: Float64) -> list[RowWindow]:
         """Rows of cells of the size that is asked for, and not larger, in units of xA."""

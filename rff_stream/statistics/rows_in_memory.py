@@ -14,6 +14,7 @@ from rff_stream.losses.classification import Loss, value_and_slope
 from rff_stream.losses.descent import Descent, Metric, Point, minimise
 from rff_stream.losses.penalised import PenalisedClasses
 from rff_stream.moments.accumulate import rank_update
+from rff_stream.moments.copies import Observations
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import codes_of, weigh_classes
@@ -135,7 +136,8 @@ class KeptFeatures:
         nothing = np.empty((len(mean), 0))
         system = System(
             nothing, nothing, nothing[0], root, mean, nothing[0], weight,
-            log_weight=0.0, n=len(self.w), fit_intercept=True, targets=(),
+            n=len(self.w), observations=Observations(len(self.w), 0.0), fit_intercept=True,
+            targets=(),
         )  # fmt: skip
         found = PenalisedClasses(system, loss, alpha, self.class_weights)
         if guide is not None and guide.n_features == len(mean):

@@ -15,6 +15,7 @@ import numpy as np
 from rff_stream._array import Float64
 from rff_stream.errors import ModelError
 from rff_stream.moments import Moments, row_start
+from rff_stream.moments.copies import Observations
 
 CONSTANT = 64 * np.finfo(np.float64).eps
 """A target whose scatter is below this share of Σw(y − y₀)² is constant: the rest is rounding."""
@@ -35,8 +36,8 @@ class System:
     feature_mean: Float64  # (R,): z̄ of the raw map; zeros without an intercept
     target_mean: Float64  # (T,): ȳ in units of y; zeros without an intercept
     weight: float  # Σ w
-    log_weight: float  # Σ log w
     n: int  # rows
+    observations: Observations  # what evidence counts
     fit_intercept: bool  # whether z̄ and ȳ were taken out
     targets: tuple[str, ...]  # names of the T targets
 
@@ -80,8 +81,8 @@ def ridge_system(moments: Moments, *, fit_intercept: bool = True) -> System:
         feature_mean=mean_z,
         target_mean=mean_y,
         weight=moments.weight,
-        log_weight=moments.log_weight,
         n=moments.n,
+        observations=Observations.of(moments),
         fit_intercept=fit_intercept,
         targets=row.target_names,
     )

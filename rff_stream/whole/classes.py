@@ -301,8 +301,9 @@ def _descent(
 
 
 def _are_few(request: LossRequest) -> bool:
-    """Whether the pilot holds all rows, and all of them are looked at."""
-    return bool(request.classes.moments.n <= min(len(request.pilot.x), MOST_HELD_OUT))
+    """Whether the pilot holds all rows, copies as one, and all of them are looked at."""
+    n_rows = request.pilot.without_copies(request.classes.moments.n)
+    return n_rows <= min(len(request.pilot.x), MOST_HELD_OUT)
 
 
 def _held_out(

@@ -135,7 +135,7 @@ class ProcessAnswer:
         """Those of the mean, the posterior, and the variances with their evidence."""
         return self.linear.attributes(flat) | {
             "posterior_": self.posterior,
-            "noise_variance_": number_or_array(self.noise_variance, flat),
+            "noise_variance_": number_or_array(self.posterior.row_noise, flat),
             "signal_variance_": number_or_array(self.signal_variance, flat),
             "log_marginal_likelihood_": number_or_array(self.log_marginal_likelihood, flat),
             "misfit_variance_": number_or_array(
@@ -154,6 +154,8 @@ class ProcessAnswer:
         }
         if posterior.misfit is not None:
             own["misfit_variance"] = posterior.misfit
+        if posterior.copies != 1:
+            own["copies"] = np.array([posterior.copies])
         return self.linear.arrays() | own
 
     @classmethod
@@ -170,6 +172,7 @@ class ProcessAnswer:
             feature_mean=arrays["feature_mean"],
             weight=1 / inverse if inverse else np.inf,
             misfit=arrays.get("misfit_variance"),
+            copies=float(arrays.get("copies", [1.0])[0]),
         )
         return cls(linear, posterior, *(arrays[name] for name in VARIANCES))
 

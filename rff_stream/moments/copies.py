@@ -1,0 +1,216 @@
+"""Copies: rows that stand more than once with equal inputs and targets.
+
+With a copy of a held-out row among the others, the model that interpolates looks best; and so it
+does where one unit of a heavy row is left out. Copies are one observation of their summed weight:
+where a map is drawn, where a row is held out, and where penalties and variances follow from sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+from rff_stream.moments.row_sample import RowSample
+
+FEWEST = 20
+"""Smallest number of different rows for which equal inputs are copies. With fewer, inputs are
+levels, and new rows have them again."""
+
+SHARE = 0.5
+"""Smallest share of the different rows that one input alone distinguishes: rows on a lattice of
+levels are repeated without being copies."""
+
+
+def group_copies(x: Array) -> Array | None:
+    """A number (m,) for each row of x (m, d), the same for the same inputs; None for levels.
+
+    Rows without copies are numbered by their place, copies by that of the first of them.
+    """
+    if len(x) < FEWEST or not x.shape[1]:
+        return None
+    exact = np.ascontiguousarray(x) + 0  # −0 becomes 0: equal inputs are equal bytes
+    whole = exact.view(np.dtype((np.void, exact.itemsize * x.shape[1]))).ravel()
+    _, first, inverse = np.unique(whole, return_index=True, return_inverse=True)
+    if len(first) < FEWEST:
+        return None
+    if len(first) < len(x) and max(len(np.unique(each)) for each in x.T) < SHARE * len(first):
+        return None
+    return np.asarray(first[inverse])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldOut:
+    """What is held out with each of m sampled rows."""
+
+    weight: Float64  # (m,), in all data: its own, and that of its copies
+    number: Array | None
+    """(m,) int: equal for copies of one row; None if the sample has no copies."""
+    share: Float64  # (m,), the weight of each row, by which copies are averaged
+
+    @classmethod
+    def of(
+        cls, x: Array, weights: Float64, units: Float64, n_rows: int, keys: Array | None = None
+    ) -> Self:
+        """For sampled rows x (m, d) with their weights (m,), of so many rows.
+
+        ``units`` (m,) is held out where inputs are levels, such as one unit of each weight;
+        ``keys`` as in :func:`drawn_together`.
+
+        Notes
+        -----
+        A sample misses copies. With μ others of a row in all data on average, a row that the
+        sample (a share p of all) holds c times has (1 − p)cμ/(pμ + 1) more: a gamma prior of
+        shape 1, Poisson counts.
+        """
+        number = group_copies(x)
+        if number is None:
+            return cls(units, None, weights)
+        if (np.bincount(number) <= 1).all():
+            return cls(weights, None, weights)
+        first, times = drawn_together(len(x), keys)
+        counts = np.bincount(number[first], minlength=len(x))[number[first]]
+        seen = min(1.0, len(x) / max(n_rows, 1))
+        others = float(np.average(counts - 1, weights=times)) / seen
+        unseen = (1 - seen) * others / (seen * others + 1)  # of each that is seen
+        together = np.bincount(number, weights, len(x))[number]
+        return cls(np.asarray(together * (1 + unseen)), number, weights)
+
+    def mean(self, values: Float64) -> Float64:
+        """Values (m, k) of rows as the means of their copies."""
+        if self.number is None:
+            return values
+        total, weight = np.zeros_like(values), np.zeros(len(values))
+        np.add.at(total, self.number, self.share[:, None] * values)
+        np.add.at(weight, self.number, self.share)
+        return np.asarray(total[self.number] / weight[self.number, None])
+
+    def with_absent(self, count: int) -> Self:
+        """The same with so many rows more, which no fit has met."""
+        none, m = np.zeros(count), len(self.weight)
+        number = None if self.number is None else np.append(self.number, m + np.arange(count))
+        return type(self)(np.append(self.weight, none), number, np.append(self.share, none + 1))
+
+
+def drawn_together(m: int, keys: Array | None) -> tuple[Array, Array]:
+    """Places (m',) of the first rows of each key, and how many of the m rows have it.
+
+    Copies of a row that stand at its place in other batches have its key (``RowSample.keys``): a
+    sample holds all of them or none. Copies at other places are drawn independently.
+    """
+    if keys is None:
+        return np.arange(m), np.ones(m)
+    _, first, times = np.unique(keys, return_index=True, return_counts=True)
+    return first, times
+
+
+def distinct_rows(sample: Float64, n_rows: int, keys: Array | None = None) -> Float64:
+    """Rows [x, y, w] (m, ·) of a sample without copies, each with the weight of all of them.
+
+    Those of other rows of the data, so many in all, are estimated as in :class:`HeldOut`.
+    """
+    w = sample[:, -1]
+    held = HeldOut.of(sample[:, :-1], w, w, n_rows, keys)
+    if held.number is None:
+        return sample
+    first = held.number == np.arange(len(sample))
+    return np.asarray(np.column_stack([sample[first, :-1], held.weight[first]]))
+
+
+def sample_without_copies(moments: CountedSums) -> Float64:
+    """Rows [x, y, w] of the row sample of some sums, that leave the fit with their copies."""
+    sample = moments.sample
+    return distinct_rows(sample.rows, moments.n, sample.keys)
+
+
+def mean_copies(x: Float64, n_rows: int, keys: Array | None = None) -> float:
+    """How often a row stands in all data on average: rows divided by different rows.
+
+    By Good & Turing: of rows that the sample (a share p of all) holds once, each has 2f₂/f₁ ·
+    (1 − p)/p copies that were not sampled, where f₁ rows were met once and f₂ twice. A row that it
+    holds c > 1 times has (c − 1)/p others. So a few rows that stand very often count once each.
+    Copies of one key are counted as they are (:func:`drawn_together`).
+    """
+    found = _copies_of(x, n_rows, keys)
+    if found is None:
+        return 1.0
+    _, times, each = found
+    return float(1 / np.average(1 / each, weights=times))
+
+
+def _copies_of(x: Array, n_rows: int, keys: Array | None) -> tuple[Array, Array, Float64] | None:
+    """Rows (m',) of different keys, how many of the sample have each, and their copies (m',)."""
+    number = group_copies(x)
+    if number is None:
+        return None
+    first, times = drawn_together(len(x), keys)
+    number = number[first]
+    counts = np.bincount(number, minlength=len(x))[number]
+    seen = min(1.0, len(x) / max(n_rows, 1))
+    once, twice = int((counts == 1).sum()), int((counts == 2).sum()) // 2
+    unseen = 2 * twice / max(once, 1) * (1 - seen) / seen
+    each = times * np.where(counts == 1, 1 + unseen, 1 + (counts - 1) / seen)
+    return first, times, each
+
+
+def merge_copies(x: Float64, y: Float64, w: Float64) -> tuple[Float64, Float64, Float64]:
+    """Rows [x, y, w] without copies, in the order of the first of each, with summed weights.
+
+    Rows on a lattice of levels stay as they are: equal ones are other observations.
+    """
+    number = group_copies(np.column_stack([x, y]))
+    if number is None:
+        return x, y, w
+    first = np.flatnonzero(number == np.arange(len(number)))
+    if len(first) == len(x):
+        return x, y, w
+    return x[first], y[first], np.asarray(np.bincount(number, w, len(x))[first], np.float64)
+
+
+class CountedSums(Protocol):
+    """Sums over rows that are counted, some of which are kept."""
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def log_weight(self) -> float: ...
+    @property
+    def sample(self) -> RowSample: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Observations:
+    """What evidence counts: copies are one row of their summed weight."""
+
+    n: int  # different rows
+    log_weight: float  # Σ log w over them
+    copies: float = 1.0  # of each, on average
+
+    @classmethod
+    def of(cls, moments: CountedSums) -> Self:
+        """Of sums with a row sample: exact where it holds all rows, else estimated from it.
+
+        All rows where there is no sample, or where it holds no copies.
+        """
+        rows, n = moments.sample.rows, moments.n
+        found = _copies_of(rows[:, :-1], n, moments.sample.keys) if len(rows) else None
+        every = cls(n, moments.log_weight)
+        if found is None:
+            return every
+        first, times, each = found
+        if (each <= times).all() and (times == 1).all():
+            return every
+        w = rows[:, -1]
+        if len(rows) == n:
+            _, _, together = merge_copies(rows[:, :0], rows[:, :-1], w)
+            return cls(len(together), float(np.log(together).sum()), n / len(together))
+        share = times / each
+        count = max(round(n * float(share.sum() / times.sum())), 1)
+        log_weight = float(np.average(np.log(w[first] * each), weights=share))
+        return cls(count, count * log_weight, n / count)
+
+    def part(self, n_rows: int) -> Self:
+        """Of so many of the rows; Σ log w, which is the same for every penalty, stays."""
+        return replace(self, n=max(round(n_rows / self.copies), 1))

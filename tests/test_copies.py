@@ -1,0 +1,147 @@
+"""Rows that stand twice are one row of weight 2, in every estimator.
+
+Exactly where the map does not depend on the order of pilot rows. Else (cells, landmarks, rows that
+are held out in turn) as closely as another ``random_state`` agrees.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import rff_stream as rs
+from rff_stream.moments.copies import Observations, group_copies, merge_copies
+
+QUIET: dict[str, Any] = {"random_state": 0, "progress": False}
+SHORT: dict[str, Any] = {"n_components": 128, "length_scale": 0.7} | QUIET
+PLACES = np.random.default_rng(9).uniform(-2, 2, (200, 2))
+EXACT = 1e-5
+"""Of the spread: rounding of sums whose order differs, at penalties down to 1e-10."""
+
+pytestmark = pytest.mark.filterwarnings("ignore:Each row occurs")
+
+
+def rows_of(n: int, seed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-2, 2, (n, 2))
+    return x, np.sin(3 * x[:, 0]) + 0.5 * x[:, 1] + 0.3 * rng.normal(size=n)
+
+
+def ways(x: Any, y: Any) -> list[tuple[Any, Any, Any]]:
+    """The same rows twice, side by side or one set after the other, and with weights of 2."""
+    return [
+        (np.repeat(x, 2, axis=0), np.repeat(y, 2), None),
+        (np.tile(x, (2, 1)), np.tile(y, 2), None),
+        (x, y, np.full(len(x), 2.0)),
+    ]
+
+
+REGRESSORS: dict[str, tuple[Any, int]] = {
+    "bare": (lambda: rs.KernelRidge(**QUIET), 300),
+    "one map": (lambda: rs.KernelRidge(n_components=64, **QUIET), 1000),
+    "more columns": (lambda: rs.KernelRidge(n_components=512, **QUIET), 1000),
+    "a given penalty": (lambda: rs.KernelRidge(n_components=64, alpha=1.0, **QUIET), 1000),
+    "gcv": (lambda: rs.KernelRidge(n_components=64, alpha="gcv", **QUIET), 1000),
+    "process": (lambda: rs.GaussianProcessRegressor(n_components=64, **QUIET), 1000),
+    "bare process": (lambda: rs.GaussianProcessRegressor(**QUIET), 300),
+    "huber": (lambda: rs.KernelRegressor("huber", **SHORT), 300),
+    "student_t": (lambda: rs.KernelRegressor("student_t", **SHORT), 300),
+}
+DRAWN: dict[str, dict[str, Any]] = {
+    "cells": {"features": "local", "length_scale": 0.7},
+    "landmarks": {"features": "nystroem", "n_components": 128},
+}
+
+
+@pytest.mark.parametrize("name", REGRESSORS)
+def test_rows_twice_are_rows_of_weight_two(name):
+    make, n = REGRESSORS[name]
+    x, y = rows_of(n)
+    found = [make().fit(*data).predict(PLACES) for data in ways(x, y)]
+    for each in found[:2]:
+        assert np.abs(each - found[2]).max() < EXACT * y.std()
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_rows_twice_are_rows_of_weight_two_in_another_order(name):
+    """Copies are met in another order than rows of weight 2, and maps are drawn in that order."""
+
+    def predict(seed, data):
+        model = rs.KernelRidge(**DRAWN[name] | {"random_state": seed, "progress": False})
+        return model.fit(*data).predict(PLACES)
+
+    def distance(a, b):
+        return np.sqrt(np.mean((a - b) ** 2))
+
+    x, y = rows_of(1000)
+    twice, after, heavy = (predict(0, data) for data in ways(x, y))
+    others = [heavy, *(predict(seed, (x, y, np.full(1000, 2.0))) for seed in (1, 2, 3))]
+    chance = max(distance(a, b) for a in others for b in others)
+    for each in (twice, after):
+        assert distance(each, heavy) < 1.5 * chance
+
+
+@pytest.mark.parametrize("choices", [{"n_components": 64}])
+def test_classes_of_rows_twice_are_those_of_weight_two(choices):
+    x, y = rows_of(400)
+    found = [
+        rs.KernelClassifier(**choices, **QUIET).fit(*data).predict_proba(PLACES)
+        for data in ways(x, y > 0)
+    ]
+    for each in found[:2]:
+        np.testing.assert_allclose(each, found[2], atol=1e-4)
+
+
+@pytest.mark.parametrize("choices", [{}, {"n_components": 256}], ids=["bare", "one map"])
+def test_deviations_with_copies(choices):
+    """Those of f are equal; a new row is one of the table, so its noise is that of such a row."""
+    x, y = rows_of(300)
+    models = [rs.GaussianProcessRegressor(**choices, **QUIET).fit(*data) for data in ways(x, y)]
+    once = rs.GaussianProcessRegressor(**choices, **QUIET).fit(x, y)
+    for twice in models[:2]:
+        assert twice.noise_variance_ == pytest.approx(once.noise_variance_, rel=1e-3)
+        assert 2 * twice.noise_variance_ == pytest.approx(models[2].noise_variance_, rel=1e-3)
+        assert twice.signal_variance_ == pytest.approx(models[2].signal_variance_, rel=1e-3)
+        std = [m.predict(PLACES, return_std=True)[1] for m in (twice, once)]
+        np.testing.assert_allclose(*std, rtol=0.02)
+
+
+def test_copies_stay_what_they_are_in_a_store(tmp_path):
+    x, y = rows_of(300)
+    for i, choices in enumerate([{}, SHORT, {"features": "grid"}]):
+        model = rs.GaussianProcessRegressor(**QUIET | choices).fit(*ways(x, y)[0])
+        model.save(tmp_path / f"{i}.zarr", moments=True)
+        again = rs.load(tmp_path / f"{i}.zarr")
+        for mine, theirs in zip(
+            *(m.predict(PLACES, return_std=True) for m in (model, again)), strict=True
+        ):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-9)
+        assert again.noise_variance_ == model.noise_variance_
+
+
+def test_equal_rows_of_levels_are_other_observations(rng):
+    """Two inputs of few levels, and a target of two: equal rows say how often it is 1."""
+    x = rng.integers(0, 5, (4000, 2)).astype(float)
+    p = 0.1 + 0.8 * (x[:, 0] % 2)
+    y = (rng.uniform(size=4000) < p).astype(float)
+    assert group_copies(np.column_stack([x, y])) is None
+    assert merge_copies(x, y[:, None], np.ones(4000))[0] is x
+    model = rs.GaussianProcessRegressor(**QUIET).fit(x, y)
+    truth = 0.1 + 0.8 * (np.arange(5) % 2)
+    at = np.column_stack([np.repeat(np.arange(5.0), 5), np.tile(np.arange(5.0), 5)])
+    assert np.abs(model.predict(at) - np.repeat(truth, 5)).max() < 0.12
+    assert model.noise_variance_ == pytest.approx(0.09, rel=0.1)
+
+
+@pytest.mark.parametrize("times", [1, 2, 5])
+def test_observations_are_counted_from_a_part_of_the_rows(rng, times):
+    """Of 20,000 different rows a sample of 2,000 tells to .3 how often each stands."""
+    x = np.repeat(rng.normal(size=(20_000, 1)), times, axis=0)
+    features = rs.FourierFeatures.sample(rs.Gaussian(1.0), 1, 8, rng=0)
+    found = Observations.of(rs.collect(features, x, x[:, 0], sample_weight=np.full(len(x), 0.5)))
+    assert found.n * found.copies == pytest.approx(len(x))
+    assert found.copies == pytest.approx(times, rel=0.3)
+    assert found.log_weight / found.n == pytest.approx(np.log(times / 2), abs=0.3)
+    if times == 1:
+        assert found.n == len(x)
