@@ -359,4 +359,5 @@ def test_inputs_of_heavy_tails_matter_as_much_as_their_normal_scores(rng):
     assert 0.02 < model.importance_["x1"] < 0.06
     assert "of its normal score" in model._repr_html_()
     spans = rs.inspect.relevance(model).spans
-    assert 0.1 < spans[1] < 10  # not the range of a lognormal over a length-scale of its scores
+    # Not the range of a lognormal over a length-scale of its scores; a line may have a long one.
+    assert 0 < spans[1] < 10
