@@ -82,7 +82,7 @@ def test_rows_twice_are_rows_of_weight_two_in_another_order(name):
         assert distance(each, heavy) < 1.5 * chance
 
 
-@pytest.mark.parametrize("choices", [{"n_components": 64}])
+@pytest.mark.parametrize("choices", [{}, {"n_components": 64}], ids=["bare", "one map"])
 def test_classes_of_rows_twice_are_those_of_weight_two(choices):
     x, y = rows_of(400)
     found = [

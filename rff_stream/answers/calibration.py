@@ -148,8 +148,9 @@ def calibrate_with_line(
 
 def _losses_in_folds(odds: _LineOdds, codes: Array, penalties: tuple[float, ...]) -> list[float]:
     """Mean log-loss at rows of folds, for each λ."""
-    m = len(codes)
-    fold = np.random.default_rng(0).permutation(m) % FOLDS
+    m, fold = len(codes), np.empty(len(codes), np.int64)
+    # In the order of the inputs, so that the order in which rows were sampled does not matter.
+    fold[np.lexsort(odds.u.T)] = np.random.default_rng(0).permutation(m) % FOLDS
     parts = [odds.part(fold != k) for k in range(FOLDS)]
     starts: list[Float64 | None] = [None] * FOLDS
     losses = []

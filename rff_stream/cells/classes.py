@@ -41,7 +41,7 @@ from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_search import MapChoice, search_map
 from rff_stream.length_scales.window_evidence import RowWindow
 from rff_stream.moments.class_moments import ClassMoments, one_hot
-from rff_stream.moments.copies import sample_without_copies
+from rff_stream.moments.copies import Observations, sample_without_copies
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
 from rff_stream.predictors import RowFunction, Slopes
@@ -176,7 +176,7 @@ class CellClasses:
             _, posterior, scores = scored(
                 cell_evidence(totals.features, classes.moments, alpha=alpha)
             )
-        n, sides = classes.moments.n, _sides(scores)
+        n, sides = Observations.of(classes.moments).n, _sides(scores)
         if len(rows) < LEAST_SHARE * n:
             calibration = calibrate(sides, codes, weights, counts)
         else:
