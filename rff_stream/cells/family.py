@@ -193,6 +193,11 @@ class CellFamily(Family):
     def finds_kernels(self, features: Any) -> bool:
         return not isinstance(features, LocalFeatures)
 
+    def growth(self, features: Any, n_rows: int) -> float:
+        fresh = cell_cost(ChosenCells(), n_rows, features.n_inputs)
+        columns = int(features.n_cells * features.n_components)
+        return fresh.n_cells * fresh.n_features / columns
+
     def check(self, asked: MapParameters, n_inputs: int) -> None:
         given = asked.features
         check_cells(given, asked.kernels, n_inputs, asked.metric)

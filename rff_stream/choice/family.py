@@ -223,6 +223,9 @@ class ChoiceFamily(Family):
     def join(self, maps: Sequence[Any]) -> Any:
         return CandidateFeatures(tuple(maps))
 
+    def growth(self, features: Any, n_rows: int) -> float:
+        return min(family_of(each).growth(each, n_rows) for each in features.maps)
+
     def check(self, asked: MapParameters, n_inputs: int) -> None:
         if isinstance(asked.penalty, str) and asked.penalty != "evidence":
             raise ValueError(

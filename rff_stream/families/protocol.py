@@ -288,6 +288,10 @@ class Family(Protocol):
         """Whether kernels, length-scales and a metric compete where they are not said."""
         return False
 
+    def growth(self, features: Any, n_rows: int) -> float:
+        """How many times as many columns the default would draw for so many rows."""
+        return 1.0
+
     def check(self, asked: MapParameters, n_inputs: int) -> None:
         """Refuse, before a row is read, what would be refused after the pilot."""
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
-from rff_stream.errors import DataError, ModelError
+import numpy as np
+
+from rff_stream.errors import DataError, ModelError, warn
 from rff_stream.execution import Reading, no_rows
 from rff_stream.families import DrawnMap
 from rff_stream.label_forms import former_texts
@@ -255,6 +257,7 @@ def as_stored(recipe: Recipe, fitted: Fitted, store: MomentStore) -> tuple[Fitte
         raise changed_too_often(store)
     groups = recipe.unpacked(groups, store.header["fitted"])
     solved = solve(recipe, fitted.with_groups(groups))
+    warn_if_outgrown(fitted, solved)
     missing = sum(int(b.labels.get("seen", b.rows)) - b.rows for b in batches)
     return replace(solved, answer_name=answer, n_missing=missing), batches
 
@@ -270,7 +273,26 @@ def add_batches(recipe: Recipe, fitted: Fitted, added: tuple[Added, ...]) -> Fit
         groups, ledger = recipe.merge(groups, each.groups), ledger + each.ledger
     missing = fitted.n_missing + sum(each.seen - each.rows for each in added)
     solved = solve(recipe, fitted.with_groups(groups))
+    warn_if_outgrown(fitted, solved)
     return replace(solved, ledger=ledger, n_missing=missing, batches=apart)
+
+
+def warn_if_outgrown(before: Fitted, after: Fitted) -> None:
+    """Warn where a map that was chosen for few rows has four times as many by now, or 16, 64, ….
+
+    Cells are drawn once: later rows add to their sums, and do not divide them.
+    """
+    if "choice" not in after.scales:
+        return
+    was, now = (
+        max(each.family.growth(each.features, each.n_rows), 1.0) for each in (before, after)
+    )
+    if int(np.log2(now) / 2) > int(np.log2(was) / 2):
+        warn(
+            f"The map was chosen for fewer rows than the {after.n_rows:,} by now: a fit to all of "
+            f"them would have {now:.0f} times as many columns, and a smaller error. An update adds "
+            "rows to the map as it is. Fit all rows again."
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
