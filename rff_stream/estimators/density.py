@@ -252,7 +252,7 @@ class DensityRecipe(RowsRecipe):
             _require_spread(pilot, bandwidth)
             pilot.warn_of_outliers()
             pilot.warn_of_wide_gaps("Give bandwidth as numbers.")
-            n = effective_size(pilot.x, pilot.w, n_rows)
+            n = effective_size(pilot.x, pilot.w, pilot.without_copies(n_rows))
             whole = is_named(asked.features, "whole") or is_named(asked.features, "auto")
             if bandwidth == "cv" and d <= MOST_INPUTS and whole:
                 return self.several_bandwidths(kernel, pilot, n, seed)

@@ -15,6 +15,7 @@ from rff_stream.plot.canvas import (
     axes,
     fold_labels,
     legend_above,
+    plain_text,
     plain_ticks,
     target_label,
 )
@@ -82,7 +83,7 @@ def drift(found: Mapping[Any, TwoSample], ax: Axes | None = None) -> Axes:
     distance = np.array([each.distance for each in found.values()])
     expected = np.array([each.expected for each in found.values()])
     _mark_rare(ax, distance, np.array([each.p_value for each in found.values()]), "drifted")
-    ax.plot(places, expected, "_", color="black", ms=12, mew=2, label="expected by chance")
+    ax.plot(places, expected, "_", color=plain_text(), ms=12, mew=2, label="expected by chance")
     fold_labels(ax, [str(label) for label in found])
     ax.set(
         ylabel="distance from the reference (MMD)",
@@ -228,7 +229,7 @@ def plan_memory(found: Plan, ax: Axes | None = None) -> Axes:
     _stack(ax, {bar: {k: v / MIB for k, v in parts.items()} for bar, parts in bars.items()})
     total = found.process_bytes / MIB
     text = f"promised: {format_bytes(found.process_bytes)}"
-    ax.axvline(total, color="black", ls="--", lw=1.2, label=text)
+    ax.axvline(total, color=plain_text(), ls="--", lw=1.2, label=text)
     words = f"{found.threads} thread(s), R = {found.n_features}"
     ax.set(xlabel=f"memory of one process [MiB]: {words}", xlim=(0, 1.12 * total))
     legend_above(ax, 3)

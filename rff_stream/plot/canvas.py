@@ -47,6 +47,13 @@ def axes(ax: Axes | None) -> Axes:
     return plt.subplots(layout="constrained")[1]
 
 
+def plain_text() -> Any:
+    """The colour of text: black on light paper, white on dark."""
+    import matplotlib as mpl
+
+    return mpl.rcParams["text.color"]
+
+
 def blank() -> str:
     """The colour of places without a value, told apart from every colour of a map."""
     import matplotlib as mpl
