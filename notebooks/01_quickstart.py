@@ -1,5 +1,7 @@
 # %% [markdown]
 # # Quickstart
+# **Question.** How does a Zarr cube with gaps become a filled map with standard deviations?
+#
 # **Claim.** Ten lines make a labelled map of predictions and standard deviations from a Zarr cube
 # with gaps, with one read of the data. The 95 % intervals contain about 95 % of the observed
 # cells.
@@ -36,6 +38,7 @@ cube = xr.Dataset(
 )
 folder = Path(tempfile.mkdtemp())
 cube.chunk(time=30).to_zarr(folder / "cube.zarr", consolidated=False)
+cube
 
 # %% [markdown]
 # Fit on a random half of the cells (a hash of the position chooses them). The length-scales are in
@@ -84,3 +87,7 @@ assert mean.attrs["units"] == "degC"
 assert held_out.rmse()[0] < 0.33
 assert 0.93 < covered < 0.97
 assert float(std[0].max()) > 10 * float(std[0].min())
+print(
+    f"Answer: one fit fills the map. The error at held-out cells is {held_out.rmse()[0]:.3f} degC, "
+    f"where the noise is 0.300, and {covered:.1%} of the cells are inside the 95 % intervals."
+)

@@ -90,7 +90,7 @@ PROGRAM = """
 import json, sys, time
 import dask
 import rff_stream as rs
-from rff_stream.answers.learning_curves import group_errors
+from rff_stream.from_moments import group_errors
 from rff_stream.planning import peak_bytes
 R = int(sys.argv[3])
 dask.config.set(num_workers=2)  # as planned above

@@ -1,5 +1,7 @@
 # %% [markdown]
 # # A model that lives
+# **Question.** Can a model get a new day, or lose a bad one, without another read of the old days?
+#
 # **Claim.** Each new day is added exactly once. A bad day can be removed, as if it had never been
 # added. A sliding window is possible. A day that differs from the others is detected before it is
 # used. Nothing is read twice.
@@ -12,8 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import rff_stream as rs
-from rff_stream.answers.maximum_mean_discrepancy import drift
-from rff_stream.answers.ridge import ridge
+from rff_stream.from_moments import ridge
 
 rng = np.random.default_rng(0)
 
@@ -81,7 +82,7 @@ for number in range(7, 28):
 bare = {f"{k}": moments(x, y, order=1) for k, (x, y) in days.items()}
 normal = sum((bare[f"{k}"] for k in range(1, 7)), start=bare["0"])
 new = [f"{k}" for k in range(7, 28)]
-unlike = drift({k: bare[k] for k in new}, reference=normal)
+unlike = rs.drift({k: bare[k] for k in new}, reference=normal)
 _, (top, bottom) = plt.subplots(2, 1, figsize=(8, 6), dpi=80, layout="constrained")
 rs.plot.drift(unlike, top)
 top.set_xlabel("day")
@@ -146,3 +147,7 @@ assert away == 0.0, "forgetting leaves the same bits"
 assert last_week < without
 assert "day-20" not in store
 assert len(store) == 27
+print(
+    f"Answer: yes. Day {suspect} was found before it was used. Without it the RMSE of the next day "
+    f"is {without:.3f}, with it {with_it:.3f} (noise 0.2); the last week alone has {last_week:.3f}."
+)
