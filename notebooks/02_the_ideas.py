@@ -1,5 +1,7 @@
 # %% [markdown]
 # # The ideas, figure by figure
+# **Question.** Do the statements of the five texts about random features hold here?
+#
 # **Claim.** One read of the data is enough for every figure in the five texts about random
 # features on which this package is based, and the statements of the texts hold here. Kernels are
 # approximated at the rate 1/√R. Ridge regression on features converges to kernel ridge regression
@@ -20,9 +22,8 @@ from sklearn.kernel_ridge import KernelRidge as ExactRidge
 from sklearn.svm import SVC
 
 import rff_stream as rs
-from rff_stream.answers.dual import dual
-from rff_stream.answers.ridge import ridge
-from rff_stream.kernels.approximation_error import approximation_error
+from rff_stream.from_moments import dual, ridge
+from rff_stream.kernels import approximation_error
 
 
 def figure(rows=1, columns=1, width=3.0, height=2.6):
@@ -230,7 +231,8 @@ def margin(points):
     return (2 * hinge.decision_function(points) - low - high) / (high - low)
 
 
-across = np.stack(np.meshgrid(np.linspace(-1.6, 2.6, 120), np.linspace(-1.2, 1.8, 90)), -1)
+low, high = moons.min(axis=0), moons.max(axis=0)  # no predictions where there are no rows
+across = np.stack(np.meshgrid(*np.linspace(low, high, 120).T), -1)
 panels = figure(2, 2, 3.9, 2.7).ravel()
 named = {
     "logistic, nearly linear": linear.decision_function,
@@ -254,7 +256,7 @@ for ax, (name, decide) in zip(panels, named.items(), strict=True):
         ax.plot(*moons[held].T, "o", color="black", mfc="none", ms=6, mew=0.7, label="support")
         words = f"{words}, {held.sum()} support"
     ax.set_title(f"{words}, n = 400", fontsize=8)
-    ax.set(xlabel="x₀", ylabel="x₁")
+    ax.set(xlabel="x₀", ylabel="x₁", ylim=(low[1] - 0.1, high[1] + 0.5))
     ax.legend(fontsize="x-small", loc="upper right")
 plt.show()
 scores = {name: float(((decide(moons) > 0) == label).mean()) for name, decide in named.items()}
@@ -303,7 +305,7 @@ for line, size in zip(panels, (100, 1000, 10_000), strict=True):
         ax.contourf(*plane.transpose(2, 0, 1), raw < 0, levels=[0.5, 1.5], colors="none",
                     hatches=["////"])  # fmt: skip
         ax.plot(*rows[::15].T, ".", color="#A0A0A0", ms=1.2)
-        drawn = ax.contour(*plane.transpose(2, 0, 1), raw, levels, cmap="viridis", linewidths=1.1)
+        drawn = ax.contour(*plane.transpose(2, 0, 1), raw, levels, cmap="cividis", linewidths=1.1)
         ax.set_title(f"R = {size:,}, γ = {gamma}, below 0: {negative[size, gamma]:.0%}", fontsize=8)
         ax.tick_params(labelsize=7)
 for ax in panels[-1]:
