@@ -1,5 +1,7 @@
 # %% [markdown]
 # # Larger than memory
+# **Question.** Does a fit need more memory if there are more data?
+#
 # **Claim.** A fit needs the same memory for 16 times the data: for each thread a block of rows and
 # a few R² matrices, not the cube. The plan gives an upper limit before anything is read, and the
 # fit stays below it. Here the operating system allows each process half of the memory of the

@@ -1,5 +1,7 @@
 # %% [markdown]
 # # Uncertainty on a map
+# **Question.** Where can the filled map of a variable be trusted?
+#
 # **Claim.** A cube of air temperature with gaps becomes a map without gaps. Its standard deviation
 # is small where there are data and large where there are none. Both have units and are written as
 # labelled Zarr. The 95 % intervals contain about 95 % of the held-out cells.

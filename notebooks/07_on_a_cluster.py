@@ -1,5 +1,7 @@
 # %% [markdown]
 # # On a cluster
+# **Question.** Does the answer depend on where it is computed, or on workers that die?
+#
 # **Claim.** The same call runs on threads, on two worker processes, and on workers of which one is
 # killed during the fit. The answer has the same bits each time.
 

@@ -1,5 +1,7 @@
 # %% [markdown]
 # # When local features are better than one global map, and when not
+# **Question.** When are features in cells better than one map of the whole space?
+#
 # **Claim.** With many rows of a function that varies over short distances, cells have several
 # times less error, and the factor grows with the number of rows. If a cell has fewer rows than
 # columns, cells are worse. `features="auto"` reads the data once and chooses by the errors on

@@ -1,5 +1,7 @@
 # %% [markdown]
 # # A metric: which combinations of inputs matter, and whether that has changed
+# **Question.** On which inputs, and on which combinations of them, does a function depend?
+#
 # **Claim.** Where a function changes along combinations of inputs, a matrix in front of the kernel
 # has less error than one length-scale for each input, and left-out rows say so before the read.
 # The fit then shows which inputs and combinations matter, and one pass over new rows tests whether
