@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import rff_stream as rs
 from growing import fitted, grown
+from rff_stream.cli import main
 from rff_stream.errors import ModelError
 
 EACH = 60
@@ -102,3 +105,32 @@ def test_sixty_changes_are_refused(model, change):
         assert named or f"{place} is not a model of rff_stream" in said, (name, said)
         put_back(model, kept)
     assert np.array_equal(rs.load(model).predict(np.zeros((2, 2))), prediction)
+
+
+@pytest.mark.parametrize("verb", ["update", "forget"])
+@pytest.mark.parametrize("shell", [False, True], ids=["", "shell"])
+def test_an_error_after_the_commit_says_what_was_committed(tmp_path, verb, shell):
+    """A batch that was damaged meanwhile: the answer fails, the commit before it counts."""
+    cube, path = grown(tmp_path / "cube.zarr", 0, 10), tmp_path / "M.zarr"
+    fitted(cube, n_components=4).save(path, moments=True)
+    first = next(path.glob("data/*/weights/zarr.json"))
+    for start in (10, 12, 14):
+        grown(cube, start, start + 2)
+        if start < 14:
+            rs.load(path).update(cube)
+    stored = rs.load(path)
+    second = stored.batches()[1].id  # no answer without it was kept
+    kept = first.read_bytes()
+    flipped(first, random.Random(0))
+    said = f"The new rows are counted, but the model could not be solved: {path}"
+    if verb == "forget":
+        said = said.replace("new rows are counted", "batches are forgotten")
+    if shell:
+        words = [verb, str(path), str(cube) if verb == "update" else second]
+        result = CliRunner().invoke(main, words)
+        assert (result.exit_code, said in result.output) == (4, True), result.output
+    else:
+        with pytest.raises(ModelError, match=re.escape(said)):
+            stored.update(cube) if verb == "update" else stored.forget(second)
+    first.write_bytes(kept)
+    assert rs.load(path).n_rows_ == (128 if verb == "update" else 96)

@@ -8,6 +8,7 @@ from rff_stream import text_formatting
 from rff_stream.cli import output
 from rff_stream.errors import DataError
 from rff_stream.sources import Selection, open_source
+from rff_stream.store.model import ModelPlace
 
 
 @pytest.mark.parametrize(
@@ -47,3 +48,7 @@ def test_what_zarr_says_of_a_store_is_shown_without_its_secrets(url: str) -> Non
 
 def test_a_selection_shows_no_storage_options() -> None:
     assert "SECRET" not in repr(Selection("s3://bucket/a", storage_options={"secret": "SECRET"}))
+
+
+def test_the_place_of_a_stored_model_shows_no_storage_options() -> None:
+    assert "SECRET" not in repr(ModelPlace("s3://bucket/M.zarr", {"key": "SECRET"}, "a", 0, "b"))

@@ -162,6 +162,7 @@ def update(
         raise click.UsageError("--batch and --by were both given. Name all rows, or label each.")
     model, *data = model_and_places(places, model)
     from rff_stream.estimators.base import count_in_store, keep_answer_in_store
+    from rff_stream.model.update import after_commit
     from rff_stream.store import is_answered
 
     started = time.monotonic()
@@ -180,7 +181,8 @@ def update(
             known += found.known
             waiting += [found.waiting] if found.waiting else []
         if answer and not is_answered(store.log):
-            keep_answer_in_store(model, **own)
+            with after_commit("The new rows are counted"):
+                keep_answer_in_store(model, **own)
     seconds, total = time.monotonic() - started, sum(each.rows for each in store.batches())
     rows = sum(added.values())
     words = ", ".join(f"{id} ({n:,} rows)" for id, n in added.items()) or "nothing is new"
@@ -341,7 +343,7 @@ def forget(
     """
     from rff_stream.estimators.base import keep_answer_in_store
     from rff_stream.model.file_batches import chosen_ids
-    from rff_stream.model.update import forget_in
+    from rff_stream.model.update import after_commit, forget_in
     from rff_stream.store import MomentStore, is_answered
 
     store = MomentStore.open(model, storage_options=storage_options)
@@ -350,7 +352,8 @@ def forget(
     if not dry_run:
         forget_in(store, ids)
         if answer and len(store) and not is_answered(store.log):
-            keep_answer_in_store(model, storage_options=storage_options)
+            with after_commit("The batches are forgotten"):
+                keep_answer_in_store(model, storage_options=storage_options)
     gone = {id: live[id].rows for id in ids}
     left = sum(batch.rows for id, batch in live.items() if id not in gone)
     facts: Facts = {"command": "forget", "model": model, "dry_run": dry_run}

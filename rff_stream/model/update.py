@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -89,7 +90,8 @@ def update(recipe: Recipe, fitted: Fitted, later: LaterRows) -> Fitted:
         )
     store = fitted.saved_at.open()
     ingest(recipe, fitted, store, later)
-    return answered(recipe, fitted, store)
+    with after_commit("The new rows are counted"):
+        return answered(recipe, fitted, store)
 
 
 def forget(recipe: Recipe, fitted: Fitted, names: Sequence[str]) -> Fitted:
@@ -99,7 +101,8 @@ def forget(recipe: Recipe, fitted: Fitted, names: Sequence[str]) -> Fitted:
         return solve(recipe, forget_here(recipe, fitted, names))
     store = fitted.saved_at.open()
     forget_in(store, names)
-    return answered(recipe, fitted, store)
+    with after_commit("The batches are forgotten"):
+        return answered(recipe, fitted, store)
 
 
 def forget_in(store: MomentStore, names: Sequence[str]) -> list[str]:
@@ -108,6 +111,18 @@ def forget_in(store: MomentStore, names: Sequence[str]) -> list[str]:
     for id in ids:
         store.forget(id)
     return ids
+
+
+@contextlib.contextmanager
+def after_commit(done: str) -> Iterator[None]:
+    """Say in an error of the store what was committed before it: it is not to be done again."""
+    try:
+        yield
+    except ModelError as error:
+        raise ModelError(
+            f"{done}, but the model could not be solved: {error} Once this is mended, rs.load "
+            "solves it; nothing has to be counted or forgotten again."
+        ) from error
 
 
 def answered(recipe: Recipe, fitted: Fitted, store: MomentStore) -> Fitted:

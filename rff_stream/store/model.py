@@ -41,7 +41,7 @@ class ModelPlace:
     """Where a model lives, and what was read there."""
 
     path: str  # absolute where it is local: another working directory changes nothing
-    storage_options: Mapping[str, Any] | None
+    storage_options: Mapping[str, Any] | None = field(repr=False)  # secrets
     origin: str  # sha256 of the first entry of its log: no other model has it
     last: int  # number of the newest entry that was read
     head: str  # sha256 of that entry
