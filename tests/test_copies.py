@@ -145,3 +145,14 @@ def test_observations_are_counted_from_a_part_of_the_rows(rng, times):
     assert found.log_weight / found.n == pytest.approx(np.log(times / 2), abs=0.3)
     if times == 1:
         assert found.n == len(x)
+
+
+def test_the_lowest_density_does_not_depend_on_copies():
+    """Far from all rows a density is as low as their number says: that of different rows."""
+    x, _ = rows_of(400)
+    far = np.array([[9.0, 9.0]])
+    found = [
+        rs.KernelDensity(0.5, n_components=64, **QUIET).fit(*data).score_samples(far)[0]
+        for data in ((x,), (np.tile(x, (3, 1)),), (x, None, np.full(400, 3.0)))
+    ]
+    assert found == pytest.approx(found[:1] * 3, abs=1e-3)

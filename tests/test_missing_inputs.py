@@ -161,3 +161,58 @@ def test_the_shell_knows_it(tmp_path: Path) -> None:
     assert run.invoke(main, ["fit", rows, *asked, "--model", made]).exit_code == 0
     assert run.invoke(main, ["predict", made, rows, "--output", out]).exit_code == 0
     assert np.isfinite(pd.read_csv(out)["y"]).all() and len(pd.read_csv(out)) == 120
+
+
+@pytest.mark.filterwarnings("ignore:.*explains")
+def test_masked_entries_of_a_dask_array_are_no_part_of_a_median() -> None:
+    x, y = table()
+    absent = np.isnan(x)
+    masked = da.from_array(np.ma.array(np.where(absent, 99.0, x), mask=absent), chunks=(100, 3))
+    model = rs.KernelRidge(missing_rows="indicate", n_components=16, random_state=0).fit(masked, y)
+    assert dict(model.columns_.fills)["x1"] == np.nanmedian(x[:, 1])
+
+
+@pytest.mark.parametrize("inputs", [None, ["u", "u=missing"]])
+def test_an_input_of_the_name_of_an_indicator_is_refused(inputs: Any) -> None:
+    x, y = table(60)
+    frame = pd.DataFrame({"u": x[:, 1], "u=missing": x[:, 0], "y": y})
+    model = rs.KernelRidge(missing_rows="indicate", n_components=16)
+    with pytest.raises(DataError, match=r"'u=missing' is an input already.*Rename the column"):
+        model.fit(frame, "y", inputs=inputs)
+    assert not hasattr(model, "columns_")
+    complete = model.fit(frame.fillna({"u": 0.0}), "y", inputs=inputs)
+    assert complete.columns_.inputs == ("u", "u=missing")
+
+
+def test_a_column_of_numbers_with_the_name_of_many_levels_is_refused() -> None:
+    x, y = table(60)
+    frame = pd.DataFrame({"u=*": x[:, 0], "y": y})
+    with pytest.raises(DataError, match=r"column 'u=\*' holds float64 values.*Rename"):
+        rs.KernelRidge(n_components=16).fit(frame, "y")
+
+
+def test_empty_cells_of_text_in_csv_are_missing(tmp_path: Path) -> None:
+    sky = np.array(["sun", "rain", None], object)[np.arange(90) % 3]
+    frame = pd.DataFrame({"sky": sky, "u": np.arange(90) % 7, "y": np.arange(90.0)})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    path = str(tmp_path / "rows.csv")
+    dropped = rs.KernelRidge(missing_rows="drop", n_components=16, random_state=0).fit(path, "y")
+    assert (dropped.columns_.inputs, dropped.n_rows_) == (("sky=rain", "sky=sun", "u"), 60)
+    with pytest.raises(DataError, match="sky"):
+        rs.KernelRidge(n_components=16).fit(path, "y")
+
+
+@pytest.mark.parametrize("made", ["None", "NA", "arrow", "complete"])
+def test_truths_of_which_some_are_missing_are_numbers(made: str) -> None:
+    truth = pd.array(np.arange(60) % 2 == 0, dtype="boolean")
+    if made != "complete":
+        truth[::5] = pd.NA
+    column: Any = {"None": truth.to_numpy(object, na_value=None), "NA": truth.astype(object)}.get(
+        made, pd.array(truth.to_numpy(object, na_value=None), dtype="bool[pyarrow]")
+    )
+    y = np.arange(60.0)
+    asked = {"missing_rows": "indicate", "n_components": 16, "random_state": 0}
+    frames = [pd.DataFrame({"u": y % 7, "v": each}) for each in (column, truth.astype("Float64"))]
+    found, same = (rs.KernelRidge(**asked).fit(frame, y) for frame in frames)
+    assert found.columns_ == same.columns_
+    np.testing.assert_array_equal(found.predict(frames[0]), same.predict(frames[1]))

@@ -3,9 +3,9 @@
 A Parzen estimate whose cost does not grow with n. It carries two errors: that of R random
 frequencies in place of the kernel, known from their own spread, and that of n rows in place
 of their distribution, known from the sub-sums. What is below its own error is flagged. It is
-never negative, and never below what n rows can tell from nothing, 1/(n + 1) of a density spread
-over the data's volume: that floor does not depend on R or on the bandwidth, so that an estimate
-with larger errors has no better score.
+never negative, and never below what n different rows can tell from nothing, 1/(n + 1) of a density
+spread over the data's volume: that floor does not depend on R or on the bandwidth, so that an
+estimate with larger errors has no better score.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from rff_stream.features.fourier import FourierFeatures
 from rff_stream.kernels import Kernel
 from rff_stream.kernels.base import log_integral
 from rff_stream.moments import Moments
+from rff_stream.moments.copies import mean_copies
 from rff_stream.moments.runs import FEWEST_READINGS, held_sub_sums
 
 MASS_POINTS = 2048
@@ -168,7 +169,9 @@ def log_mass(found: Density, features: FeatureMap, moments: Moments) -> float:
 
 
 def log_lowest(moments: Moments) -> float:
-    """log 1/((n + 1) V), V the volume (2πe)^{d/2} ∏σ of a normal law with the sample's σ.
+    """log 1/((n + 1) V) of n different rows.
+
+    V is the volume (2πe)^{d/2} ∏σ of a normal law with the sample's σ.
 
     By the rule of succession the next of n + 1 rows is like none before with probability
     1/(n + 1). −∞ without a sample of rows, or where an input does not vary in it.
@@ -181,7 +184,8 @@ def log_lowest(moments: Moments) -> float:
     if not (variance > 0).all():
         return -math.inf
     log_volume = 0.5 * (d * math.log(2 * math.pi * math.e) + float(np.log(variance).sum()))
-    return -math.log(moments.n + 1) - log_volume
+    different = moments.n / mean_copies(sample[:, :d], moments.n, moments.sample.keys)
+    return -math.log(different + 1) - log_volume
 
 
 def components_needed(found: Density, Z: Array) -> float:

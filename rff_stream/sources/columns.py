@@ -23,6 +23,7 @@ from rff_stream.sources.container_types import KindError, is_names
 from rff_stream.sources.levels import (
     EVERY,
     holds_levels,
+    is_coded,
     is_text,
     level_names,
     levels_of,
@@ -52,7 +53,15 @@ def with_levels(found: NamedVariable) -> NamedVariable:
     """A column of categories or text as an input for each level it has, or one for many."""
     variable = found.variable
     known = found.field or found.levels or found.columns is not None
-    if known or not (holds_levels(variable) or is_text(variable)):
+    if known:
+        return found
+    if not (holds_levels(variable) or is_text(variable)):
+        if is_coded(found.name):
+            raise DataError(
+                f"The column {found.name!r} holds {variable.dtype} values, but a name that ends in "
+                f"'={EVERY}' is that of a column of text or categories with all its levels. Rename "
+                f"the column."
+            )
         return found
     levels = levels_of(variable) or ("",)  # a column without values, too, is looked at
     return replace(found, columns=level_names(found.name, levels), levels=levels)

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
+from rff_stream.errors import DataError
+from rff_stream.sources.container_types import plain_array
 from rff_stream.sources.levels import EVERY, code_of
 from rff_stream.sources.named_variables import NamedVariable, Picks, column_names
 from rff_stream.sources.protocol import Columns
@@ -70,7 +72,25 @@ def with_indicators(
         if places:
             added.append(where_missing(each, dims, names, places))
             indicated += [names[place] for place in places]
+    check_names(filled, indicated, dims)
     return [*filled, *added], fills, tuple(indicated)
+
+
+def check_names(
+    inputs: Sequence[NamedVariable], indicated: Sequence[str], dims: Sequence[str]
+) -> None:
+    """No input has the name of one that says where another is missing.
+
+    Raises DataError: naming it.
+    """
+    own = {name for each in inputs for name in column_names(each, dims)}
+    for name in indicated:
+        if (added := f"{name}{ENDING}") in own:
+            raise DataError(
+                f"{added!r} is an input already, and missing_rows='indicate' adds one of this "
+                f"name, since {name!r} has missing values. Every input has a name of its own. "
+                f"Rename the column {added!r}, or leave it out with inputs=[…]."
+            )
 
 
 def where_missing(
@@ -134,5 +154,6 @@ def spread_values(variable: Variable, dims: Sequence[str]) -> Array:
 
 
 def dense(values: Any) -> Array:
-    """Values as an array of NumPy; sparse ones, too."""
-    return np.asarray(values.toarray() if hasattr(values, "toarray") else values)
+    """Values as an array of NumPy, with NaN where a mask is; sparse ones, too."""
+    values = values.compute() if hasattr(values, "compute") else values  # numpy drops its mask
+    return plain_array(values.toarray() if hasattr(values, "toarray") else values)

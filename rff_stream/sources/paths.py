@@ -251,10 +251,14 @@ def dataset(path: str, kind: str, storage_options: Mapping[str, Any] | None) -> 
 
 def dataset_of(places: Any, kind: str, system: Any, name: str) -> Any:
     """The pyarrow Dataset of one place, or of several files; the name is for messages."""
+    import pyarrow.csv as csv
     import pyarrow.dataset as ds
 
+    made: Any = kind
+    if kind == "csv":  # an empty cell of text is missing, as one of numbers is
+        made = ds.CsvFileFormat(convert_options=csv.ConvertOptions(strings_can_be_null=True))
     try:
-        return ds.dataset(places, format=kind, filesystem=system, partitioning="hive")
+        return ds.dataset(places, format=made, filesystem=system, partitioning="hive")
     except (OSError, ValueError) as cause:
         raise DataError(
             f"{name} cannot be opened as {kind}: {cause_words(cause)}. "

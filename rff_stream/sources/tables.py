@@ -271,13 +271,16 @@ def column_of(name: str, series: pandas.Series[Any]) -> Variable:
 
 def numbers_among(values: Array) -> Array:
     """Objects that are numbers, all of them, in their own dtype; others as they are."""
+    from pandas import isna
     from pandas.api.types import infer_dtype
 
     kind = infer_dtype(values, skipna=True)
     if kind in ("integer", "floating", "mixed-integer-float", "boolean", "decimal", "empty"):
         with contextlib.suppress(TypeError, ValueError):
             found = np.array(values.tolist())
-            return found if found.dtype.kind in "biuf" else values.astype(np.float64)
+            if found.dtype.kind not in "biuf":
+                found = np.where(isna(values), np.nan, values).astype(np.float64)
+            return found
     return values
 
 

@@ -276,7 +276,8 @@ def column_values(series: pandas.Series[Any]) -> Array:
         return moments_in_time(series)
     if pandas.api.types.is_timedelta64_dtype(dtype):
         return series.astype("timedelta64[ns]").to_numpy()
-    if str(dtype) != "category" and pandas.api.types.is_numeric_dtype(dtype):
+    truths = pandas.api.types.is_bool_dtype(dtype)  # those of Arrow are no numbers in pandas
+    if str(dtype) != "category" and (truths or pandas.api.types.is_numeric_dtype(dtype)):
         if pandas.api.types.is_integer_dtype(dtype):
             unsigned = pandas.api.types.is_unsigned_integer_dtype(dtype)
             whole = series.dropna().to_numpy(dtype=np.uint64 if unsigned else np.int64)
