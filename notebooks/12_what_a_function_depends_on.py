@@ -85,3 +85,8 @@ named = min(other.inputs, key=other.inputs.__getitem__)
 print(f"with a new effect of {weakest}: p = {other.p_value:.1e}, found at {named}")
 assert same.p_value > 0.01 > other.p_value
 assert named == weakest
+print(
+    f"Answer: most on {max(model.importance_, key=model.importance_.__getitem__)}, and along "
+    f"{directions.combination(0)} ({directions.shares[0]:.0%} of the squared slope). The error is "
+    f"{errors['auto']:.3f} of the spread with a matrix, {errors[None]:.3f} without."
+)
