@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -246,3 +247,20 @@ def test_the_demo_deletes_only_a_demo(tmp_path):
 
 def test_a_model_is_a_kind_of_its_own(tmp_path):
     assert not MODEL.is_own(str(tmp_path))
+
+
+def test_ctrl_c_while_a_folder_is_removed_leaves_nothing(tmp_path, monkeypatch):
+    folder, remove, calls = tmp_path / "M.zarr.checkpoint", shutil.rmtree, []
+
+    def stopped(*given, **more):
+        calls.append(given)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        remove(*given, **more)
+
+    folder.mkdir()
+    (folder / "part").write_text("1")
+    monkeypatch.setattr(shutil, "rmtree", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        atomic.remove_whole(str(folder))
+    assert not list(tmp_path.iterdir())

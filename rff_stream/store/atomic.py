@@ -116,7 +116,11 @@ def remove_whole(path: str) -> None:
     parent, name = os.path.split(path)
     beside = os.path.join(parent, f".{name}.{_mark()}.partial")
     os.rename(path, beside)
-    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        shutil.rmtree(beside, ignore_errors=True)
+    except BaseException:  # Ctrl-C: nothing stays
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
 
 
 def _new_sibling(target: str) -> tuple[str, int]:
