@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import rff_stream as rs
-from rff_stream.moments.copies import Observations, group_copies, merge_copies
+from rff_stream.moments.copies import Observations, different_share, group_copies, merge_copies
 
 QUIET: dict[str, Any] = {"random_state": 0, "progress": False}
 SHORT: dict[str, Any] = {"n_components": 128, "length_scale": 0.7} | QUIET
@@ -156,3 +156,12 @@ def test_the_lowest_density_does_not_depend_on_copies():
         for data in ((x,), (np.tile(x, (3, 1)),), (x, None, np.full(400, 3.0)))
     ]
     assert found == pytest.approx(found[:1] * 3, abs=1e-3)
+
+
+def test_rows_that_stand_unequally_often_are_observations_of_their_own(rng):
+    """Coarse values coincide: a few rows a hundred times. The noise was then too large."""
+    x = np.concatenate([rng.normal(size=(1000, 2)), np.repeat(rng.normal(size=(10, 2)), 100, 0)])
+    y = np.sin(x[:, 0])
+    assert different_share(np.column_stack([x, y])) == 1.0
+    assert different_share(np.repeat(x[:1000], 2, axis=0)) == 0.5
+    assert different_share(np.tile(x[:1000], (3, 1))) == pytest.approx(1 / 3)

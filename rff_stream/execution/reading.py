@@ -18,7 +18,7 @@ from rff_stream.execution.scheduler import Pass, Summation, computing_processes
 from rff_stream.leaf_layout import Layout
 from rff_stream.moments import ended_readings
 from rff_stream.moments.class_moments import one_hot, sorted_labels
-from rff_stream.moments.copies import merge_copies
+from rff_stream.moments.copies import different_share, merge_copies
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot, PilotRows, PilotStatistic
 from rff_stream.planning import Plan, PlanRequest, check_memory, fits, plan_for
 from rff_stream.sources.protocol import Source
@@ -115,8 +115,8 @@ class Reading:
             raise no_rows(self.source)
         inputs = self.source.columns.inputs
         x, y, w = np.split(total.rows, [len(inputs), total.rows.shape[1] - 1], axis=1)
+        share, different = total.n_valid / seen, different_share(total.rows[:, :-1])
         x, y, weights = merge_copies(x, y, w[:, 0])
-        share, different = total.n_valid / seen, len(x) / len(total.rows)
         return Pilot(x, y, weights, inputs, share, different), total.labels
 
     def moments(

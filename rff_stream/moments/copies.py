@@ -120,9 +120,28 @@ def distinct_rows(sample: Float64, n_rows: int, keys: Array | None = None) -> Fl
 
 
 def sample_without_copies(moments: CountedSums) -> Float64:
-    """Rows [x, y, w] of the row sample of some sums, that leave the fit with their copies."""
+    """Rows [x, y, w] of the row sample of some sums, copies as one row of their weight.
+
+    All rows where each is an observation (:func:`different_share`).
+    """
     sample = moments.sample
+    if different_share(sample.rows[:, :-1]) == 1.0:
+        return sample.rows
     return distinct_rows(sample.rows, moments.n, sample.keys)
+
+
+def different_share(x: Array) -> float:
+    """Share of the rows x (m, d) that count as observations, as far as these rows tell.
+
+    Rows that were written several times stand about equally often: their counts vary no more than
+    those of chance (variance ≤ mean, as of a Poisson law). Where some stand a hundred times and
+    most once, values coincide, and every row is an observation.
+    """
+    number = group_copies(x)
+    if number is None:
+        return 1.0
+    counts = np.unique(number, return_counts=True)[1]
+    return len(counts) / len(x) if counts.var() <= counts.mean() else 1.0
 
 
 def mean_copies(x: Float64, n_rows: int, keys: Array | None = None) -> float:
@@ -197,7 +216,7 @@ class Observations:
         rows, n = moments.sample.rows, moments.n
         found = _copies_of(rows[:, :-1], n, moments.sample.keys) if len(rows) else None
         every = cls(n, moments.log_weight)
-        if found is None:
+        if found is None or different_share(rows[:, :-1]) == 1.0:
             return every
         first, times, each = found
         if (each <= times).all() and (times == 1).all():
