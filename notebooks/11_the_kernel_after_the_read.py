@@ -1,5 +1,7 @@
 # %% [markdown]
 # # The kernel is chosen after the read
+# **Question.** Can the kernel of a map be chosen after the data were read?
+#
 # **Claim.** For positions on a map, the sums of one read do not depend on the kernel. Family,
 # smoothness, length-scales and noise are found from the sums afterwards. Another kernel needs no
 # second read. The data decide how many frequencies longitude, latitude and time get.
@@ -50,11 +52,13 @@ def table(kept: np.ndarray) -> xr.Dataset:
 
 
 # %% [markdown]
-# One read. Longitude is declared periodic; nothing else is given. Small windows of neighbouring
-# rows determine how many frequencies each axis needs, and the kernels are compared after the read.
+# One read. Longitude is declared periodic, and 15,000 columns are allowed, 1/8 of the default,
+# so that this ends in a few minutes. Small windows of neighbouring rows determine how many
+# frequencies each axis gets, and the kernels are compared after the read.
+# The default of columns has less error: .95 °C at random profiles, 1.47 °C in left-out squares.
 
 # %%
-grid = rs.Grid(periods={"lon": 360.0}, box={"lat": (-66, 66), "day": (0, 91)})
+grid = rs.Grid(periods={"lon": 360.0}, box={"lat": (-66, 66), "day": (0, 91)}, columns=15_000)
 began = time.process_time()
 sea = rs.GaussianProcessRegressor(
     [rs.Matern(nu=0.5), rs.Matern(nu=1.5)], features=grid, random_state=0, progress=False
@@ -126,7 +130,7 @@ axes[0].figure.colorbar(seen, ax=axes[0], label="temperature [°C]")
 axes[0].set(title="profiles of the 20 days about it", xlim=(20, 379), ylim=(-65, 65))
 rs.plot.surface(temp.where(known), axes[1], limits=(-2, 30))
 axes[1].set_title("filled where the deviation is below 3 times the noise")
-rs.plot.surface(spread, axes[2], colour="magma_r", limits=(0, 4))
+rs.plot.surface(spread, axes[2], limits=(0, 4))
 axes[2].set_title("standard deviation [°C]")
 for ax in axes:
     rs.plot.coastlines(ax)
@@ -142,3 +146,9 @@ if real:
         errors["random"]["5 neighbours"], errors["random"]["boosted trees"]
     )
     assert 0.93 < covered["random"] < 0.98  # 95 % are stated
+print(
+    f"Answer: yes. {compared.log_evidence.size} kernels were compared from one read. The error at "
+    f"random profiles is {errors['random']['grid']:.2f} °C, in left-out squares "
+    f"{errors['squares']['grid']:.2f} °C; {covered['random']:.1%} and {covered['squares']:.1%} of "
+    "the values are inside the 95 % intervals."
+)
