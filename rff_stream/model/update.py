@@ -272,7 +272,7 @@ def as_stored(recipe: Recipe, fitted: Fitted, store: MomentStore) -> tuple[Fitte
         raise changed_too_often(store)
     groups = recipe.unpacked(groups, store.header["fitted"])
     solved = solve(recipe, fitted.with_groups(groups))
-    warn_if_outgrown(fitted, solved)
+    warn_if_outgrown(recipe, fitted, solved)
     missing = sum(int(b.labels.get("seen", b.rows)) - b.rows for b in batches)
     return replace(solved, answer_name=answer, n_missing=missing), batches
 
@@ -288,16 +288,16 @@ def add_batches(recipe: Recipe, fitted: Fitted, added: tuple[Added, ...]) -> Fit
         groups, ledger = recipe.merge(groups, each.groups), ledger + each.ledger
     missing = fitted.n_missing + sum(each.seen - each.rows for each in added)
     solved = solve(recipe, fitted.with_groups(groups))
-    warn_if_outgrown(fitted, solved)
+    warn_if_outgrown(recipe, fitted, solved)
     return replace(solved, ledger=ledger, n_missing=missing, batches=apart)
 
 
-def warn_if_outgrown(before: Fitted, after: Fitted) -> None:
+def warn_if_outgrown(recipe: Recipe, before: Fitted, after: Fitted) -> None:
     """Warn where a map that was chosen for few rows has four times as many by now, or 16, 64, ….
 
     Cells are drawn once: later rows add to their sums, and do not divide them.
     """
-    if "choice" not in after.scales:
+    if "choice" not in after.scales or not recipe.sizes_are_found(after.columns):
         return
     was, now = (
         max(each.family.growth(each.features, each.n_rows), 1.0) for each in (before, after)
