@@ -297,8 +297,8 @@ def warn_if_outgrown(recipe: Recipe, before: Fitted, after: Fitted) -> None:
 
     Cells are drawn once: later rows add to their sums, and do not divide them.
     """
-    if "choice" not in after.scales or not recipe.sizes_are_found(after.columns):
-        return
+    if "choice" not in after.scales or not isinstance(recipe.asked.features, str):
+        return  # not chosen, or of sizes that were asked for
     was, now = (
         max(each.family.growth(each.features, each.n_rows), 1.0) for each in (before, after)
     )
