@@ -140,14 +140,42 @@ def test_columns_are_as_before_where_nothing_is_indicated(missing: str) -> None:
     assert (model.columns_.fills, model.columns_.indicated) == ((), ())
 
 
-def test_what_has_no_target_or_no_lengths_is_refused() -> None:
+def test_medians_are_those_of_the_rows_that_count() -> None:
+    """Rows that are held out, or left out by a condition or a weight of 0, tell a fit nothing."""
+    x, y = table(60)
+    asked = {"missing_rows": "indicate", "n_components": 16, "random_state": 0}
+    frame = pd.DataFrame({"u": x[:, 1], "v": x[:, 2], "y": y, "w": (x[:, 2] > 0).astype(float)})
+    part = frame[frame.v > 0]
+    alone = rs.KernelRidge(**asked).fit(part[["u", "v", "y"]], "y").columns_.fills
+    where = rs.KernelRidge(**asked).fit(frame, "y", inputs=["u", "v"], where=[("v", ">", 0)])
+    weighted = rs.KernelRidge(**asked).fit(frame, "y", "w", inputs=["u", "v"])
+    assert where.columns_.fills == weighted.columns_.fills == alone
+    held = rs.HoldOut(0.5, 1)
+    train = held.of_places(np.arange(60))
+    found = rs.KernelRidge(**asked).fit(x, y, where=[held])
+    assert dict(found.columns_.fills)["x1"] in x[train, 1]
+
+
+def test_a_collection_of_unknown_lengths_is_filled_alike() -> None:
+    x, y = table(120)
+    asked = {"missing_rows": "indicate", "n_components": 16, "random_state": 0}
+    lazy, targets = da.from_array(x, chunks=(40, 3)), da.from_array(y, chunks=40)
+    every = lazy[:, 0] > -9
+    unknown = rs.KernelRidge(**asked).fit(lazy[every], targets[every])
+    assert unknown.columns_ == rs.KernelRidge(**asked).fit(x, y).columns_
+
+
+def test_missing_inputs_after_a_fit_without_any_rule_are_an_error() -> None:
+    x, y = table(60)
+    model = rs.KernelRidge(n_components=16, random_state=0).fit(np.nan_to_num(x), y)
+    with pytest.raises(ValueError, match="NaN"):
+        model.set_params(missing_rows="indicate").predict(x)
+
+
+def test_what_has_no_target_is_refused() -> None:
     x, y = table(60)
     with pytest.raises(ValueError, match="KernelDensity has no target"):
         rs.KernelDensity(missing_rows="indicate").fit(x)
-    lazy = da.from_array(x, chunks=(20, 3))
-    unknown, targets = lazy[lazy[:, 0] > -9], da.from_array(y, chunks=20)[lazy[:, 0] > -9]
-    with pytest.raises(DataError, match="compute_chunk_sizes"):
-        rs.KernelRidge(missing_rows="indicate").fit(unknown, targets)
     with pytest.raises(DataError, match="missing_rows='indicate' but it must be one of"):
         rs.collect(MAP, x, y, missing_rows="indicate")
 

@@ -10,15 +10,17 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
+from rff_stream.execution import Reading
 from rff_stream.families.level_intercepts import refuse_coded
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.values_in_memory import Target, check_values, in_memory, names_of
+from rff_stream.pilot import weighted_median
 from rff_stream.sources import Columns, Selection, Source, kind_of, open_selection
 from rff_stream.sources.arrays import target_names as unnamed_targets
 from rff_stream.sources.columns import base_of
 from rff_stream.sources.container_types import is_names
 from rff_stream.sources.levels import column_of_level
-from rff_stream.sources.missing import without_indicators
+from rff_stream.sources.missing import fill_alike, fill_missing, without_indicators
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +59,8 @@ def open_rows(asked: Any, selection: Selection, target: Target) -> Opened:
         )
     checked, labels = check_values(copy.copy(asked), replace(selection, y=y), target)
     source = open_selection(under_rules(asked, checked, target))
+    if asked.missing_rows == "indicate":
+        source = filled_by_pilot(source)
     columns, units = source.columns, source.columns.units
     if target == "none":
         refuse_coded(columns.inputs, type(asked).__name__)
@@ -90,7 +94,7 @@ def open_later(
 
     Raises ModelError: when the names of inputs or targets are not those of the fit.
     """
-    X, y = selection.X, selection.y
+    X, y, asked = selection.X, selection.y, as_in_the_fit(asked, columns)
     wanted = {"none": (), "labels": columns.targets[:1], "numbers": columns.targets}[target]
     if y is None and wanted and kind_of(X) != "array":
         y = wanted[0] if len(wanted) == 1 else list(wanted)
@@ -102,6 +106,8 @@ def open_later(
     checked, labels = check_values(asked, selection, target, later=True, scored=scored)
     known = replace(columns, weight="")
     source = open_selection(replace(under_rules(asked, checked, target), columns=known))
+    if columns.fills:
+        source = fill_alike(source, columns)
     if target == "numbers":
         check_targets(wanted, source.columns.targets, named=named, scored=scored)
     return Opened(source, columns, class_labels=labels, X=checked.X)
@@ -114,6 +120,30 @@ def chosen_alike(fitted: Fitted, selection: Selection) -> Selection:
         weight = default_weight(fitted.columns.weight, selection.X)
     where = (*chosen.where, *selection.where)
     return replace(selection, sample_weight=weight, dim=chosen.dim, where=where)
+
+
+def filled_by_pilot(source: Source) -> Source:
+    """The source whose missing inputs are information, as far as the pilot's rows tell."""
+    pilot = Reading(source, progress=False).pilot(0)
+    absent = np.isnan(pilot.x)
+    there = [(x[~gone], pilot.w[~gone]) for x, gone in zip(pilot.x.T, absent.T, strict=True)]
+    medians = [float(weighted_median(x, w)) if len(x) else 0.0 for x, w in there]
+    found: Source = fill_missing(source, medians, [bool(gone.any()) for gone in absent.T])
+    return found
+
+
+def as_in_the_fit(asked: Any, columns: Columns) -> Any:
+    """The estimator's parameters; missing inputs are information where they were in the fit."""
+    missing = asked.missing_rows
+    if columns.fills:
+        missing = "indicate"
+    elif missing == "indicate":
+        missing = "error"
+    if missing == asked.missing_rows:
+        return asked
+    own = copy.copy(asked)
+    own.missing_rows = missing
+    return own
 
 
 def under_rules(asked: Any, selection: Selection, target: Target) -> Selection:

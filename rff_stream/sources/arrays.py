@@ -196,11 +196,6 @@ def as_it_is(values: Any, names: tuple[str, ...], units: tuple[str, ...]) -> Any
 
 def open_blocks(selection: Selection) -> BlockSource:
     """A source of dask arrays of which some have unknown chunks along rows."""
-    if selection.missing_rows == "indicate" and selection.columns is None:
-        raise DataError(
-            "missing_rows='indicate' looks at some values before all are read, but lengths of "
-            "blocks of X are unknown. Call compute_chunk_sizes(), or use missing_rows='drop'."
-        )
     by = None if selection.labels_by is not None else selection.by
     beside = {"y": selection.y, "sample_weight": selection.sample_weight, "by": by}
     given = {"X": selection.X, **beside}

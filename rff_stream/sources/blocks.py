@@ -6,10 +6,11 @@ those of X, y and weights are equally long; how many blocks each has is checked 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -152,12 +153,29 @@ class BlockSource:
         self.columns = columns
         self.shape: tuple[int, ...] = (count,)
         self.bounds: tuple[tuple[int, ...], ...] = (tuple(range(count + 1)),)
-        self.reader: Reader = reader
+        self._reader = reader
         self._selective = any(use.role == "condition" for use in reader.filler.uses)
         self.row_bytes = sum(column.dtype.itemsize for column in reader.block_columns)
         self.collections = list(collections)
         self.missing_chunks = missing_chunks
         self._wrap = wrap
+
+    @property
+    def reader(self) -> Reader:
+        """What a worker needs to read partitions."""
+        return self._reader
+
+    @property
+    def filler(self) -> Filler:
+        """How rows are filled from blocks."""
+        return self._reader.filler
+
+    def read_as(self, columns: Columns, filler: Filler) -> Self:
+        """The same rows with other columns."""
+        found = copy.copy(self)
+        found.columns, rules = columns, replace(self._reader.rules, columns=columns)
+        found._reader = replace(self._reader, filler=filler, rules=rules)
+        return found
 
     @cached_property
     def graph(self) -> Mapping[Any, Any] | None:

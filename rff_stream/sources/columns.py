@@ -29,7 +29,6 @@ from rff_stream.sources.levels import (
     levels_of,
     split_level,
 )
-from rff_stream.sources.missing import spread_values, with_indicators
 from rff_stream.sources.named_variables import NamedVariable, Picks, column_names, extra_dims
 from rff_stream.sources.protocol import Columns
 from rff_stream.sources.request import HoldOut, InHoldOut, Selection, comparison
@@ -153,11 +152,6 @@ def align(container: Container, selection: Selection) -> SourceBuilder:
     if selection.columns is not None:
         check_units(selection.columns, inputs, [] if selection.y_labels else targets)
     builder = SourceBuilder(sizes)
-    fitted = selection.columns
-    if fitted.fills if fitted is not None else selection.missing_rows == "indicate":
-        look = getattr(container, "look", spread_values)
-        inputs, fills, indicated = with_indicators(inputs, builder.dims, fitted, look)
-        builder.fills, builder.indicated = tuple(fills.items()), indicated
     for each in inputs:
         builder.numbers("input", each)
     for each in targets:
@@ -227,8 +221,6 @@ class SourceBuilder:
         self.names: dict[str, list[str]] = {"input": [], "target": []}
         self.units: dict[str, list[str]] = {"input": [], "target": []}
         self.weight = ""
-        self.fills: tuple[tuple[str, float], ...] = ()
-        self.indicated: tuple[str, ...] = ()
         self.holdouts: list[HoldOut] = []
 
     def numbers(self, role: Literal["input", "target"], found: NamedVariable) -> None:
@@ -296,8 +288,7 @@ class SourceBuilder:
         if not any(variable is other for other in self.variables):
             self.variables.append(variable)
         index = next(i for i, other in enumerate(self.variables) if other is variable)
-        fills = None if found.indicates or role != "input" else found.fills
-        self.uses.append((VariableUse(index, role, convert, at, fills=fills), picks))
+        self.uses.append((VariableUse(index, role, convert, at), picks))
 
     def picks(self, found: NamedVariable) -> Picks:
         """Places of the extra dimensions, one tuple a column."""
@@ -332,7 +323,7 @@ class SourceBuilder:
         """Which rows count, under the names of the columns."""
         inputs, targets = (tuple(self.names[role]) for role in ("input", "target"))
         units = (*self.units["input"], *self.units["target"])
-        columns = Columns(inputs, targets, units, self.weight, self.fills, self.indicated)
+        columns = Columns(inputs, targets, units, self.weight)
         return Rules(columns, selection.missing_rows)
 
     def source(self, wrap: Wrap, selection: Selection) -> VariablesSource:

@@ -1,35 +1,24 @@
 """Missing inputs that are information: a value in their place, and an input that says where.
 
 With ``missing_rows="indicate"`` an input u of numbers has its median where it is missing. If some
-of the values that are looked at first are missing, an input "u=missing" is 1 where u is missing and
-0 elsewhere. A missing category or text is none of the levels. Medians and names are part of the
+of the rows that are read first have no u, an input "u=missing" is 1 where u is missing and 0
+elsewhere. A missing category or text is none of the levels. Medians and names are part of the
 columns of a fit, so later rows are filled alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
-from math import prod
 from typing import Any
 
-import numpy as np
-
-from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError
-from rff_stream.sources.container_types import plain_array
-from rff_stream.sources.levels import EVERY, code_of
-from rff_stream.sources.named_variables import NamedVariable, Picks, column_names
+from rff_stream.sources.levels import Indicators, LevelCodes, code_of
 from rff_stream.sources.protocol import Columns
-from rff_stream.sources.variables import Variable
+from rff_stream.sources.rows import Filler, IsMissing, VariableUse
 
 ENDING = "=missing"
 """The name of an input that says where another one is missing ends so."""
-
-SLABS, SLAB_ROWS = 16, 1024
-"""Parts of a stored array that are looked at, and rows of each: where 1 in 1,000 is missing at
-random, none of 16,384 is with a probability of 10⁻⁷."""
 
 NO_LEVEL = float(code_of("\0missing"))
 """The number of the level of missing text, in a column of many levels."""
@@ -43,117 +32,78 @@ def without_indicators(columns: Columns) -> Columns:
     return replace(columns, inputs=inputs, units=units)
 
 
-def with_indicators(
-    several: Sequence[NamedVariable],
-    dims: Sequence[str],
-    fitted: Columns | None,
-    look: Callable[[Variable, Sequence[str]], Array],
-) -> tuple[list[NamedVariable], dict[str, float], tuple[str, ...]]:
-    """Inputs with a value for what is missing, and behind them those that say where it is.
+def fill_missing(source: Any, fills: Sequence[float], absent: Sequence[bool]) -> Any:
+    """The source whose inputs have values where they are missing, and inputs that say where.
 
-    With the values by name, and the names of those that are indicated; of later rows both are as
-    in the fit. ``look`` gives values of a variable, spread along the sample dimensions ``dims``.
+    Parameters
+    ----------
+    source : Source
+        One that reads NaN where an input is missing.
+    fills : sequence of float
+        For each input of numbers; levels have values of their own.
+    absent : sequence of bool
+        Which of these inputs get another one that says where they are missing.
+
+    Raises
+    ------
+    DataError
+        If an input has the name of one that is added.
     """
-    filled, added, fills, indicated = [], [], dict[str, float](), list[str]()
-    known = None if fitted is None else dict(fitted.fills)
-    for each in several:
-        names = column_names(each, dims)
-        if fitted is not None and known is not None:
-            own = [known.get(name, np.nan) for name in names]
-            lost = [name in fitted.indicated for name in names]
-        elif each.levels:
-            own = [NO_LEVEL if each.levels == (EVERY,) else 0.0] * len(names)
-            lost = [False] * len(names)
+    columns: Columns = source.columns
+    uses, values, names = [], list(fills), list[str]()
+    added = list[VariableUse]()
+    for use in source.filler.uses:
+        if use.role != "input":
+            uses.append(use)
+            continue
+        here = range(use.at.start, use.at.stop)
+        if isinstance(use.convert, Indicators | LevelCodes):
+            own = NO_LEVEL if isinstance(use.convert, LevelCodes) else 0.0
+            values[use.at] = [own] * len(here)
         else:
-            own, lost = medians(numbers_of(each, dims, look(each.variable, dims)))
-        filled.append(replace(each, fills=tuple(own)))
-        fills |= dict(zip(names, own, strict=True))
-        places = [place for place, gone in enumerate(lost) if gone]
-        if places:
-            added.append(where_missing(each, dims, names, places))
-            indicated += [names[place] for place in places]
-    check_names(filled, indicated, dims)
-    return [*filled, *added], fills, tuple(indicated)
+            lost = [place for place in here if absent[place]]
+            names += [columns.inputs[place] for place in lost]
+            added += [where_missing(use, place - here.start) for place in lost]
+        uses.append(replace(use, fills=tuple(values[use.at])))
+    d = len(columns.inputs)
+    added = [replace(use, at=slice(d + i, d + i + 1)) for i, use in enumerate(added)]
+    both = Columns(
+        (*columns.inputs, *(f"{name}{ENDING}" for name in names)),
+        columns.targets,
+        (*columns.units[:d], *[""] * len(names), *columns.units[d:]),
+        columns.weight,
+        tuple(zip(columns.inputs, values, strict=True)),
+        tuple(names),
+    )
+    check_names(columns.inputs, names)
+    filler = Filler((*uses, *added), len(both.inputs), len(columns.targets))
+    return source.read_as(both, filler)
 
 
-def check_names(
-    inputs: Sequence[NamedVariable], indicated: Sequence[str], dims: Sequence[str]
-) -> None:
+def fill_alike(source: Any, fitted: Columns) -> Any:
+    """The source of later rows whose missing inputs are filled as in the fit."""
+    fills = dict(fitted.fills)
+    names = source.columns.inputs
+    return fill_missing(
+        source, [fills[name] for name in names], [name in fitted.indicated for name in names]
+    )
+
+
+def where_missing(use: VariableUse, place: int) -> VariableUse:
+    """What says where a column, by its place among those of a use, is missing."""
+    column = place if use.pick is None else use.pick[place]
+    return replace(use, convert=IsMissing(use.convert), pick=(column,), fills=None)
+
+
+def check_names(inputs: Sequence[str], indicated: Sequence[str]) -> None:
     """No input has the name of one that says where another is missing.
 
     Raises DataError: naming it.
     """
-    own = {name for each in inputs for name in column_names(each, dims)}
     for name in indicated:
-        if (added := f"{name}{ENDING}") in own:
+        if (added := f"{name}{ENDING}") in inputs:
             raise DataError(
                 f"{added!r} is an input already, and missing_rows='indicate' adds one of this "
                 f"name, since {name!r} has missing values. Every input has a name of its own. "
                 f"Rename the column {added!r}, or leave it out with inputs=[…]."
             )
-
-
-def where_missing(
-    found: NamedVariable, dims: Sequence[str], names: Sequence[str], places: Sequence[int]
-) -> NamedVariable:
-    """The inputs that say where some columns of an input, by place, are missing."""
-    picks = picks_of(found, dims)
-    columns = tuple(f"{names[place]}{ENDING}" for place in places)
-    own = tuple(picks[place] for place in places)
-    return replace(found, name=columns[0], columns=columns, picks=own, indicates=True)
-
-
-def picks_of(found: NamedVariable, dims: Sequence[str]) -> Picks:
-    """Places along the extra dimensions, one tuple a column."""
-    variable = found.variable
-    extra = [size for dim, size in zip(variable.dims, variable.shape, strict=True)
-             if dim not in dims]  # fmt: skip
-    return tuple(product(*map(range, extra))) if found.picks is None else found.picks
-
-
-def numbers_of(found: NamedVariable, dims: Sequence[str], values: Array) -> Float64:
-    """Values of an input as numbers (rows, columns)."""
-    own = [axis for axis, dim in enumerate(found.variable.dims) if dim in dims]
-    extra = [axis for axis in range(values.ndim) if axis not in own]
-    shape = tuple(values.shape[axis] for axis in extra)
-    numbers = np.asarray(found.numbers()(values), np.float64).transpose([*own, *extra])
-    picks = picks_of(found, dims)
-    places = [int(np.ravel_multi_index(pick, shape)) if shape else 0 for pick in picks]
-    return numbers.reshape(-1, prod(shape))[:, places]
-
-
-def medians(numbers: Float64) -> tuple[list[float], list[bool]]:
-    """The median of each column without what is missing, and whether anything is."""
-    absent = np.isnan(numbers)
-    there = [column[~gone] for column, gone in zip(numbers.T, absent.T, strict=True)]
-    own = [float(np.median(values)) if len(values) else 0.0 for values in there]
-    return own, [bool(gone.any()) for gone in absent.T]
-
-
-def spread_values(variable: Variable, dims: Sequence[str]) -> Array:
-    """Values of an array: all of one in memory, else parts spread along its first sample dimension.
-
-    A collection that is computed is computed there.
-    """
-    data, shape = variable.data, variable.shape
-    everything = tuple(slice(0, size) for size in shape)
-    axis = next((axis for axis, dim in enumerate(variable.dims) if dim in dims), None)
-    if variable.kind == "memory" or axis is None:
-        return dense(data[everything or ...])
-    others = prod(size for place, size in enumerate(shape) if place != axis)
-    rows = max(1, min(SLAB_ROWS, SLABS * SLAB_ROWS // max(others, 1)))
-    if shape[axis] <= SLABS * rows:
-        return dense(data[everything])
-    starts = np.linspace(0, shape[axis] - rows, SLABS).astype(int).tolist()
-    parts = [
-        dense(data[tuple(slice(start, start + rows) if place == axis else part
-                         for place, part in enumerate(everything))])
-        for start in starts
-    ]  # fmt: skip
-    return np.concatenate(parts, axis=axis)
-
-
-def dense(values: Any) -> Array:
-    """Values as an array of NumPy, with NaN where a mask is; sparse ones, too."""
-    values = values.compute() if hasattr(values, "compute") else values  # numpy drops its mask
-    return plain_array(values.toarray() if hasattr(values, "toarray") else values)

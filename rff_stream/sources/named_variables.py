@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from rff_stream.label_forms import text_of
 from rff_stream.sources.levels import EVERY, Indicators, LevelCodes
-from rff_stream.sources.rows import Accessor, Convert, IsMissing, Numbers, as_numbers, units_of_time
+from rff_stream.sources.rows import Accessor, Convert, Numbers, as_numbers, units_of_time
 from rff_stream.sources.variables import Variable
 
 Picks = tuple[tuple[int, ...], ...]
@@ -29,19 +29,17 @@ class NamedVariable:
     columns: tuple[str, ...] | None = None
     """Names of all columns, if they are not made from the labels of the dimensions."""
     levels: tuple[str, ...] = ()  # of categories or text: each is a column of 0 and 1
-    fills: tuple[float, ...] | None = None  # as in VariableUse
-    indicates: bool = False  # whether it says where the numbers of the variable are missing
 
     @property
     def units(self) -> str:
         """Units of its numbers."""
-        own = "" if self.field or self.levels or self.indicates else self.variable.units
+        own = "" if self.field or self.levels else self.variable.units
         return self.units_of_time or own
 
     @property
     def units_of_time(self) -> str:
         """Units of times as numbers; "" where it holds others."""
-        if self.field or self.levels or self.indicates:
+        if self.field or self.levels:
             return ""
         return units_of_time(self.variable.dtype, self.variable.calendar)
 
@@ -57,8 +55,6 @@ class NamedVariable:
 
     def numbers(self) -> Convert:
         """The conversion to float64."""
-        if self.indicates:
-            return IsMissing(replace(self, indicates=False).numbers())
         if self.field:
             return self.accessor
         if self.levels:

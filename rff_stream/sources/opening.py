@@ -128,8 +128,8 @@ def open_source(
     y_labels : bool
         y is the class of each row, not a number; then ``by`` is not used.
     missing_rows : {"error", "drop", "indicate"}
-        The meaning of a NaN in a row. Use "drop" if the data have gaps. "indicate": inputs have
-        their median there, and an input "u=missing" says where; rows without a target are left
+        The meaning of a NaN in a row. Use "drop" if the data have gaps. "indicate": inputs are NaN
+        where they are missing, for an estimator that fills them; rows without a target are left
         out.
     missing_chunks : {"auto", "error", "fill"}
         The meaning of an absent Zarr chunk. "auto": its rows are missing if the fill value

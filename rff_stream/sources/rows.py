@@ -383,7 +383,7 @@ class Rules:
     """
 
     columns: Columns
-    missing: str  # {"error", "drop"}
+    missing: str  # {"error", "drop", "indicate"}; "indicate": NaN of inputs stays in the row
 
     def read(self, slabs: Callable[[], Iterator[Slab]], words: str, place: Place) -> Iterator[Rows]:
         """The valid rows of the slabs of a box, which are made again where they are in error."""
@@ -402,7 +402,7 @@ class Rules:
             return Rows(slab.x, slab.y, slab.w, None, slab.start, slab.label)
         if selected is None:
             selected = np.ones(len(slab.x), dtype=bool)
-        nan, bad = faults(slab, selected)
+        nan, bad = faults(slab, selected, whole=self.missing != "indicate")
         if bad.any() or (nan.any() and self.missing == "error"):
             return None
         return keep_rows(slab, selected & ~nan)
@@ -464,10 +464,12 @@ def name_rows(
         yield (name, kind), np.flatnonzero(rows), values
 
 
-def faults(slab: Slab, selected: Array) -> tuple[Array, Array]:
-    """Which selected rows hold NaN, and which hold what is always an error."""
+def faults(slab: Slab, selected: Array, *, whole: bool) -> tuple[Array, Array]:
+    """Which selected rows hold NaN (in inputs, too, if ``whole``), and what is always an error."""
     with np.errstate(all="ignore"):
-        nan = np.isnan(slab.x).any(axis=1) | np.isnan(slab.y).any(axis=1)
+        nan = np.isnan(slab.y).any(axis=1)
+        if whole:
+            nan |= np.isnan(slab.x).any(axis=1)
         bad = np.isinf(slab.x).any(axis=1) | (np.abs(slab.y) > LARGEST).any(axis=1)
         if slab.w is not None:
             nan |= np.isnan(slab.w)

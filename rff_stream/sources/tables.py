@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     import pandas
 
 
-LOOKED_AT = 4
-"""Partitions of a Dask DataFrame that are computed to see what is missing."""
-
 CF_ATTRIBUTES = ("scale_factor", "add_offset", "_FillValue", "missing_value")
 
 
@@ -315,16 +312,6 @@ class DaskFrame(Table):
         variable = replace(column_of(name, meta), levels=dask_levels(meta))
         self.places[id(variable)] = (member, column)
         return variable
-
-    def look(self, variable: Variable, dims: Sequence[str]) -> Array:
-        """Values of a column in some partitions, which are computed."""
-        member, column = self.places[id(variable)]
-        whole = list(self.members.values())[member]
-        count = whole.npartitions
-        places = sorted(set(np.linspace(0, count - 1, min(count, LOOKED_AT)).astype(int).tolist()))
-        parts = [whole.get_partition(place) for place in places]
-        parts = [part if part.ndim == 1 else part[column] for part in parts]
-        return np.concatenate([column_of(variable.name, part.compute()).data for part in parts])
 
     def holds(self, variable: Variable) -> bool:
         """By name: values beside a Dask frame are most often its own columns."""

@@ -9,14 +9,15 @@ handle that is sliced where the work is done (lazy: Zarr, netCDF).
 
 from __future__ import annotations
 
+import copy
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeGuard
 
 import numpy as np
 
@@ -417,6 +418,19 @@ class VariablesSource:
         self.missing_chunks = missing_chunks
         self._wrap = wrap
         self._costs: dict[Box, BoxCost] = {}
+
+    @property
+    def filler(self) -> Filler:
+        """How rows are filled from the variables."""
+        return self._reader.filler
+
+    def read_as(self, columns: Columns, filler: Filler) -> Self:
+        """The same rows with other columns."""
+        found = copy.copy(self)
+        found.__dict__.pop("reader", None)
+        found.columns, rules = columns, replace(self._reader.rules, columns=columns)
+        found._reader = replace(self._reader, filler=filler, rules=rules)
+        return found
 
     @cached_property
     def reader(self) -> Reader:
