@@ -19,7 +19,6 @@ import numpy as np
 from scipy import linalg, stats
 
 from rff_stream._array import Array, Float64
-from rff_stream.errors import ModelError
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.added_fields import AddedFields
 from rff_stream.statistics.metric_step import MetricStepStatistic
@@ -87,12 +86,7 @@ class DependenceScores(AddedFields):
             If a sample has fewer than five rows for each entry of s, or no target has this name.
         """
         other = self.matched(other)
-        if target not in (None, *self.targets) or (target is None and len(self.targets) > 1):
-            raise ValueError(
-                f"target={target!r} but the targets are {', '.join(self.targets)}. Name one of "
-                "them."
-            )
-        place = 0 if target is None else self.targets.index(target)
+        place = self.place_of(target)
         d, size = len(self.inputs), self.total[place].size
         fewest = min(self.n, other.n)
         if fewest < ROWS_OF_EACH * size:
@@ -120,13 +114,9 @@ class DependenceScores(AddedFields):
         return DependenceChange(p_value, statistic, inputs, self.n, other.n)
 
     def matched(self, other: Self) -> Self:
-        same = (self.inputs, self.targets) == (other.inputs, other.targets)
-        if not same or not np.array_equal(self.directions, other.directions):
-            raise ModelError(
-                f"Scores of {', '.join(self.targets)} by {', '.join(self.inputs)} and of "
-                f"{', '.join(other.targets)} by {', '.join(other.inputs)} cannot be compared "
-                "unless they are about one fit. Take those of the rows of one model."
-            )
+        rule = "cannot be compared unless they are about one fit. Take those of one model."
+        same = np.array_equal(self.directions, other.directions)
+        self.require_alike(other, "Scores", rule, same=same)
         return other
 
 

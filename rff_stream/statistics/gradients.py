@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.errors import ModelError
 from rff_stream.features.normal_scores import NormalScores
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.added_fields import AddedFields
@@ -75,13 +74,7 @@ class GradientProducts(AddedFields):
             If no target has this name, or several are added whose variances are not known.
         """
         if target is not None or len(self.targets) == 1:
-            if target not in (None, *self.targets):
-                raise ValueError(
-                    f"target={target!r} but the targets are {', '.join(self.targets)}. Name one of "
-                    "them."
-                )
-            place = 0 if target is None else self.targets.index(target)
-            return np.asarray(self.outer[place] / self.weight)
+            return np.asarray(self.outer[self.place_of(target)] / self.weight)
         if np.isnan(self.variance).any():
             raise ValueError(
                 f"The variances of the {len(self.targets)} targets are not known, because the "
@@ -116,12 +109,7 @@ class GradientProducts(AddedFields):
         return Directions(self.inputs, self.spread, values, vectors)
 
     def matched(self, other: Self) -> Self:
-        if (self.inputs, self.targets) != (other.inputs, other.targets):
-            raise ModelError(
-                f"Slopes of {', '.join(self.targets)} by {', '.join(self.inputs)} and of "
-                f"{', '.join(other.targets)} by {', '.join(other.inputs)} cannot be added. Add "
-                "those of the same columns."
-            )
+        self.require_alike(other, "Slopes", "cannot be added. Add those of the same columns.")
         moved = other.origin - self.origin
         first, second = other.shift
         shift = np.stack([

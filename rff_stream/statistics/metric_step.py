@@ -20,7 +20,6 @@ import numpy as np
 from scipy import linalg
 
 from rff_stream._array import Array, Float64
-from rff_stream.errors import ModelError
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.added_fields import AddedFields
 from rff_stream.statistics.protocol import Sink
@@ -120,13 +119,10 @@ class MetricStep(AddedFields):
         return linalg.cho_factor(self.normal + ridge * np.eye(len(self.normal)), lower=True)
 
     def matched(self, other: Self) -> Self:
-        same = (self.inputs, self.targets) == (other.inputs, other.targets)
-        if not same or not np.array_equal(self.start, other.start):
-            raise ModelError(
-                f"Steps of {', '.join(self.targets)} by {', '.join(self.inputs)} and of "
-                f"{', '.join(other.targets)} by {', '.join(other.inputs)} cannot be added unless "
-                "they are steps of one fit. Add sums of the rows of one model."
-            )
+        rule = (
+            "cannot be added unless they are steps of one fit. Add sums of the rows of one model."
+        )
+        self.require_alike(other, "Steps", rule, same=np.array_equal(self.start, other.start))
         return other
 
 
