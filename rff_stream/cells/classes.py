@@ -114,6 +114,7 @@ SQUARED_ONLY = (
     "loss={loss!r} but classes in cells come from moments: loss='squared', whose probabilities are "
     "calibrated. Use it, or a map of the whole space."
 )
+"""The refusal of another loss."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ EVERY_ROW = (
     "A loss other than the squared one needs every row again when rows are added or left out, so "
     "moments are not enough. Fit all rows again, or use KernelRidge."
 )
+"""The refusal of more or fewer rows, and of an answer from sums alone."""
 
 
 @dataclass(eq=False, repr=False)

@@ -66,10 +66,10 @@ class KernelRequest:
         Raises ValueError: naming the parameter.
         """
         if not self.searched:
-            self.given(d)
+            self.require(d)
 
-    def given(self, d: int) -> Any:
-        """The kernel of d inputs with the length-scales that were given; None where rows decide.
+    def require(self, d: int) -> None:
+        """Refuse a request that no kernel of d inputs answers.
 
         Raises
         ------
@@ -88,15 +88,15 @@ class KernelRequest:
                     f"length_scale={scale!r} but the kernel {first!r} has a length-scale. "
                     "Give one of the two."
                 )
-            return first
+            return
         if self.searched or self.rule == "median":
-            return None
+            return
         if isinstance(scale, str):
             raise ValueError(
                 f"length_scale={scale!r} but it must be a number, one number per input, "
                 "'auto', 'median', 'evidence' or 'ard'."
             )
-        return first.with_length_scale(_numbers(scale, d))
+        _check_numbers(scale, d)
 
 
 def has_frequencies(kernel: Any) -> bool:
@@ -134,7 +134,7 @@ def length_scale_asked(asked: Any) -> Any:
     return chosen.with_gamma(gamma).length_scale
 
 
-def _numbers(length_scale: LengthScale, d: int) -> float | tuple[float, ...]:
+def _check_numbers(length_scale: LengthScale, d: int) -> None:
     """One length-scale, or one per input."""
     values = np.asarray(length_scale, dtype=np.float64)
     if values.ndim > 1 or not (np.isfinite(values).all() and (values > 0).all()):
@@ -147,4 +147,3 @@ def _numbers(length_scale: LengthScale, d: int) -> float | tuple[float, ...]:
             f"length_scale has {len(values)} values but there are {d} inputs. "
             "Give one number, or one per input."
         )
-    return float(values) if values.ndim == 0 else tuple(values.tolist())

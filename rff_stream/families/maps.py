@@ -63,9 +63,10 @@ def find_kernel(
     many columns.
     """
     d = pilot.x.shape[1]
-    given: Kernel | None = kernels.given(d)
-    if given is not None:
-        return given
+    kernels.require(d)
+    known: Kernel | None = kernels.known
+    if known is not None:
+        return known
     if kernels.searched:
         found = _search_map(kernels, pilot, seed, progress, n_components)
         pilot.warn_of_far_gaps(length_scale_vector(found, d))

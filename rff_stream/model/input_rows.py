@@ -94,7 +94,7 @@ def open_later(
 
     Raises ModelError: when the names of inputs or targets are not those of the fit.
     """
-    X, y, asked = selection.X, selection.y, as_in_the_fit(asked, columns)
+    X, y, asked = selection.X, selection.y, keep_missing_rule(asked, columns)
     wanted = {"none": (), "labels": columns.targets[:1], "numbers": columns.targets}[target]
     if y is None and wanted and kind_of(X) != "array":
         y = wanted[0] if len(wanted) == 1 else list(wanted)
@@ -132,7 +132,7 @@ def filled_by_pilot(source: Source) -> Source:
     return found
 
 
-def as_in_the_fit(asked: Any, columns: Columns) -> Any:
+def keep_missing_rule(asked: Any, columns: Columns) -> Any:
     """The estimator's parameters; missing inputs are information where they were in the fit."""
     missing = asked.missing_rows
     if columns.fills:
