@@ -4,6 +4,7 @@ Exactly where the map does not depend on the order of pilot rows. Else (cells, l
 are held out in turn) as closely as another ``random_state`` agrees.
 """
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -165,3 +166,6 @@ def test_rows_that_stand_unequally_often_are_observations_of_their_own(rng):
     assert different_share(np.column_stack([x, y])) == 1.0
     assert different_share(np.repeat(x[:1000], 2, axis=0)) == 0.5
     assert different_share(np.tile(x[:1000], (3, 1))) == pytest.approx(1 / 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing is said of copies, as none is counted as one
+        rs.KernelRidge(**SHORT).fit(x, y)

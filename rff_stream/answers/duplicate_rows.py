@@ -12,7 +12,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import warn
-from rff_stream.moments.copies import group_copies, mean_copies
+from rff_stream.moments.copies import different_share, group_copies, mean_copies
 
 TWICE = 1.5
 """Mean number of copies of a row at which a warning is given."""
@@ -51,8 +51,8 @@ def warn_of_few(n_rows: int, weight: float, squared_weight: float) -> None:
 
 
 def warn_of_copies(sample: Float64, n_rows: int, keys: Array | None = None) -> None:
-    """Warn where rows [x, y, w] of a sample stand several times, with the same target."""
-    if not len(sample):
+    """Warn where rows [x, y, w] of a sample stand several times and are counted as one."""
+    if not len(sample) or different_share(sample[:, :-1]) == 1.0:
         return
     times = mean_copies(sample[:, :-1], n_rows, keys)
     if times > TWICE:
