@@ -371,3 +371,22 @@ def test_the_bare_call_answers_by_the_mean_of_two_maps_where_it_pays(tmp_path: A
     assert again.n_rows_ == 1200 and again.score(X[1200:], y[1200:]) > fit.score(X[1200:], y[1200:])
     few = rs.GaussianProcessRegressor(random_state=0, progress=False, sample_rows=100)
     assert not hasattr(few.fit(X[:800], y[:800]).features_, "maps")  # too few rows tell weights
+
+
+def test_of_candidates_that_chance_explains_the_simpler_is_taken_else_the_least(rng: Any) -> None:
+    """An earlier kernel is no simpler: one was taken on heaton_sim, and errors grew by a tenth."""
+
+    def best_of(*several: tuple[str, float, int]) -> str:
+        rows = RowWindow(np.eye(2), np.ones((2, 1)), np.ones(2))
+        search = MapSearch(rows, [rows], True, [rs.Gaussian()], CellShape(2, 256), rng)
+        for name, error, columns in several:
+            noise = rng.permutation(np.repeat([-1.0, 1.0], 100))[:, None]
+            errors = error * np.sqrt(1 + 0.5 * noise)  # squares of mean error² that vary by chance
+            shape = CellShape(2, columns)
+            found = _Candidate(name, rs.Gaussian(), np.eye(2), 0.1, shape, errors, 0.0)
+            search.candidates.append(found)
+        return search.best.name
+
+    assert best_of(("first", 1.001, 256), ("least", 1.0, 256)) == "least"
+    assert best_of(("few columns", 1.001, 256), ("many", 1.0, 512)) == "few columns"
+    assert best_of(("few columns", 1.2, 256), ("many", 1.0, 512)) == "many"

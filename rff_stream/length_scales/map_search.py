@@ -320,6 +320,11 @@ class _Candidate:
         """Where a search goes on."""
         return MetricFit(self.kernel, self.matrix, self.alpha, np.nan)
 
+    def is_simpler(self, other: _Candidate) -> bool:
+        """Whether it has fewer numbers or columns, and not more of either."""
+        own, theirs = ((each.n_numbers, each.shape.n_components) for each in (self, other))
+        return own != theirs and own[0] <= theirs[0] and own[1] <= theirs[1]
+
     def behind(self, other: _Candidate) -> tuple[float, float]:
         """Mean difference of squared errors, and its standard error; (∞, 0) where a fit failed."""
         if not np.isfinite(self.error):
@@ -410,16 +415,17 @@ class MapSearch:
 
     @property
     def best(self) -> _Candidate:
-        """That of the least squared error; an earlier one if the difference is noise.
+        """That of the least squared error; a simpler one if the difference is noise.
 
-        An earlier metric is no simpler than later length-scales, so it must be the least itself.
+        Simpler are fewer numbers of a metric or fewer columns, and not more of the other.
         """
         least = min(self.candidates, key=lambda each: each.error)
-        return next(
+        simpler = (
             each
             for each in self.candidates
-            if each.n_numbers <= least.n_numbers and not self._is_better(least, each)
+            if each.is_simpler(least) and not self._is_better(least, each)
         )
+        return next(simpler, least)
 
     def _is_better(self, found: _Candidate, other: _Candidate) -> bool:
         """Whether errors are smaller by more than a standard error, and by more than optimism."""
@@ -523,7 +529,7 @@ class MapSearch:
         self.regions = [scored(each) for each in self.regions]
         fit = self._first_scales()
         self._judge("their normal scores", fit, started)
-        better = self.best is self.candidates[-1]
+        better = self._is_better(self.candidates[-1], self.candidates[0])
         self.first_looks, self.candidates = self.candidates, []
         if better:
             return fit
