@@ -954,7 +954,20 @@ def test_a_log_gets_a_line_now_and_then_and_no_bar(
         bar.advance(2_000)
     first, second = capsys.readouterr().err.splitlines()
     assert re.fullmatch(r"reading: 1,000 of 3,000 rows, [\d,]+/s, \d+ min left", first)
-    assert re.fullmatch(r"reading: 3,000 of 3,000 rows, [\d,]+/s, 0 min left, RMSE 3", second)
+    assert re.fullmatch(r"reading: 3,000 of 3,000 rows, [\d,]+/s, RMSE 3", second)
+
+
+def test_a_log_that_was_begun_ends_with_all_rows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bars, "LINE_SECONDS", 1e-9)
+    with bars.Progress("writing", 16, unit="task") as bar:
+        bar.advance(14)
+        monkeypatch.setattr(bars, "LINE_SECONDS", 60.0)  # the last two come within a minute
+        bar.advance(2)
+    first, last = capsys.readouterr().err.splitlines()
+    assert first.startswith("writing: 14 of 16 tasks, ")
+    assert re.fullmatch(r"writing: 16 of 16 tasks, [\d,]+/s", last)
 
 
 # -------------------------------------------------------------------------------------- transport

@@ -187,7 +187,8 @@ def task_bar() -> contextlib.AbstractContextManager[Any]:
         bars.append(Progress("writing", left, unit="task"))
 
     def end(*_: Any) -> None:
-        bars.pop().__exit__(None, None, None)
+        if bars:  # none where the graph itself was refused
+            bars.pop().__exit__(None, None, None)
 
     made: contextlib.AbstractContextManager[Any] = Callback(
         start_state=start, posttask=lambda *_: bars[-1].advance(1), finish=end

@@ -95,18 +95,21 @@ class _Lines:
 
     def update(self, rows: int) -> None:
         self._done += rows
+        if time.monotonic() - self._last >= LINE_SECONDS:
+            self._write()
+
+    def _write(self) -> None:
         seconds = time.monotonic() - self._last
-        if seconds >= LINE_SECONDS:
-            rate = (self._done - self._said) / seconds
-            sys.stderr.write(f"{self._words}: {self._line(rate)}\n")
-            sys.stderr.flush()
-            self._last, self._said = self._last + seconds, self._done
+        rate = (self._done - self._said) / max(seconds, 1e-3)
+        sys.stderr.write(f"{self._words}: {self._line(rate)}\n")
+        sys.stderr.flush()
+        self._last, self._said = self._last + seconds, self._done
 
     def _line(self, rate: float) -> str:
         parts = [f"{self._done:,} {self._unit}s", f"{rate:,.0f}/s"]
         if self._total is not None:
             parts[0] = f"{self._done:,} of {self._total:,} {self._unit}s"
-            if rate > 0:
+            if rate > 0 and self._done < self._total:
                 parts.append(f"{(self._total - self._done) / rate / 60:.0f} min left")
         return ", ".join([*parts, *filter(None, [self._text])])
 
@@ -114,7 +117,9 @@ class _Lines:
         self._text = text
 
     def close(self) -> None:
-        """Nothing is left to draw over."""
+        """A last line, so that a log that was begun does not end before its read does."""
+        if 0 < self._said < self._done:
+            self._write()
 
 
 def _in_notebook() -> bool:
