@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -297,3 +298,33 @@ def test_a_curve_of_errors_shows_what_a_model_misses(rng: np.random.Generator) -
     points = ax.containers[0].lines[0].get_xydata()
     assert points.shape == (12, 2)
     np.testing.assert_allclose(points[:, 1], points[:, 0] ** 2 - 1 / 3, atol=0.01)
+
+
+def test_axes_have_the_long_names_of_the_data_also_after_a_load(
+    rng: np.random.Generator, tmp_path: Path
+) -> None:
+    attrs = {"units": "K", "long_name": "sea surface temperature"}
+    data = xr.Dataset(
+        {
+            "sst": (("lat", "lon"), rng.normal(size=(12, 15)), attrs),
+            "wind": (("lat", "lon", "level"), rng.normal(size=(12, 15, 1))),
+        },
+        coords={
+            "lat": ("lat", np.arange(12.0), {"units": "degrees_north", "long_name": "latitude"}),
+            "lon": ("lon", np.arange(15.0), {"units": "degrees_east"}),
+            "level": [500],
+        },
+    )
+    model = rs.KernelRidge(n_components=16, features="fourier", random_state=0, progress=False)
+    model.fit(data, "sst", inputs=["lat", "lon"])
+    model.save(tmp_path / "model.zarr", moments=True)
+    for each in (model, rs.load(tmp_path / "model.zarr")):
+        figure = Figure()
+        rs.plot.surface(each, figure.subplots())
+        words = words_of(figure).splitlines()
+        assert "sea surface temperature [K]" in words
+        assert {"latitude [degrees_north]", "lon [degrees_east]"} <= set(words)
+    assert "wind" not in str(model.fit(data, "sst", inputs=["wind"]).columns_.long_names)
+    named = data.assign(wind=data.wind.assign_attrs(long_name="eastward wind"))
+    of_level = model.fit(named, "sst", inputs=["wind"]).columns_
+    assert dict(of_level.long_names)["wind[level=500]"] == "eastward wind[level=500]"

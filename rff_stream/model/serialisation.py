@@ -68,7 +68,7 @@ def plain_selection(selection: Selection) -> dict[str, Any]:
 def plain_columns(columns: Columns) -> dict[str, Any]:
     """Names and units of columns, as JSON."""
     plain = asdict(columns)
-    for name in ("fills", "indicated"):  # of fits that take missing inputs as information
+    for name in ("fills", "indicated", "long_names"):  # what most fits do not have
         if not plain[name]:
             del plain[name]
     return {n: list(value) if isinstance(value, tuple) else value for n, value in plain.items()}
@@ -80,7 +80,8 @@ def columns_from_plain(plain: Mapping[str, Any]) -> Columns:
         name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()
     }
     fills = tuple((str(name), float(value)) for name, value in values.pop("fills", ()))
-    return Columns(**values, fills=fills)
+    words = tuple((str(name), str(text)) for name, text in values.pop("long_names", ()))
+    return Columns(**values, fills=fills, long_names=words)
 
 
 def plain_value(value: Any) -> Any:

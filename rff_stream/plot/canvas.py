@@ -103,8 +103,8 @@ def plain_ticks(axis: Axis) -> None:
 
 
 def axis_label(name: str, unit: str = "") -> str:
-    """ "lat [degrees_north]"."""
-    return f"{name} [{unit}]" if unit else name
+    """ "lat [degrees_north]", on lines that a small figure has room for."""
+    return wrap_label(f"{name} [{unit}]" if unit else name)
 
 
 def fold_labels(ax: Axes, labels: Sequence[str]) -> None:
@@ -133,17 +133,19 @@ def require_inputs(model: Any, *allowed: int) -> int:
 
 
 def input_label(model: Any, index: int) -> str:
-    """Name and unit of an input."""
+    """Name in words, and unit of an input."""
     columns = model.columns_
-    return axis_label(columns.inputs[index], columns.units[index] if columns.units else "")
+    name = columns.inputs[index]
+    unit = columns.units[index] if columns.units else ""
+    return axis_label(dict(columns.long_names).get(name, name), unit)
 
 
 def target_label(model: Any, target: int = 0) -> str:
-    """Name and unit of a target."""
+    """Name in words, and unit of a target."""
     columns = model.columns_
-    d = len(columns.inputs)
+    name, d = columns.targets[target], len(columns.inputs)
     unit = columns.units[d + target] if len(columns.units) > d + target else ""
-    return axis_label(columns.targets[target], unit)
+    return axis_label(dict(columns.long_names).get(name, name), unit)
 
 
 def sample_of(model: Any) -> tuple[Float64, Float64, Float64]:

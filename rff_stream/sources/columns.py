@@ -220,6 +220,7 @@ class SourceBuilder:
         self.uses: list[tuple[VariableUse, Picks]] = []
         self.names: dict[str, list[str]] = {"input": [], "target": []}
         self.units: dict[str, list[str]] = {"input": [], "target": []}
+        self.long_names: dict[str, str] = {}
         self.weight = ""
         self.holdouts: list[HoldOut] = []
 
@@ -230,6 +231,10 @@ class SourceBuilder:
         self.add(role, found, found.numbers(), slice(first, first + len(names)))
         self.names[role] += names
         self.units[role] += [found.units] * len(names)
+        if found.long_name:
+            own = found.variable.name
+            ends = {name: name.removeprefix(own) for name in names if name.startswith(own)}
+            self.long_names |= {name: found.long_name + end for name, end in ends.items()}
 
     def weights(self, found: NamedVariable) -> None:
         """Add the weight of each row."""
@@ -323,7 +328,8 @@ class SourceBuilder:
         """Which rows count, under the names of the columns."""
         inputs, targets = (tuple(self.names[role]) for role in ("input", "target"))
         units = (*self.units["input"], *self.units["target"])
-        columns = Columns(inputs, targets, units, self.weight)
+        long_names = tuple(self.long_names.items())
+        columns = Columns(inputs, targets, units, self.weight, long_names=long_names)
         return Rules(columns, selection.missing_rows)
 
     def source(self, wrap: Wrap, selection: Selection) -> VariablesSource:

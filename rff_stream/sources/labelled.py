@@ -287,6 +287,7 @@ def variable_from(
     dims = tuple(str(dim) for dim in variable.dims)
     more: dict[str, Any] = {
         "units": str(variable.attrs.get("units", "")),
+        "long_name": str(variable.attrs.get("long_name", "")),
         "calendar": calendar_of(variable),
         "labels": labels,
         "file": str(variable.encoding.get("source", "")),

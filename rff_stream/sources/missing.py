@@ -67,13 +67,12 @@ def fill_missing(source: Any, fills: Sequence[float], absent: Sequence[bool]) ->
         uses.append(replace(use, fills=tuple(values[use.at])))
     d = len(columns.inputs)
     added = [replace(use, at=slice(d + i, d + i + 1)) for i, use in enumerate(added)]
-    both = Columns(
-        (*columns.inputs, *(f"{name}{ENDING}" for name in names)),
-        columns.targets,
-        (*columns.units[:d], *[""] * len(names), *columns.units[d:]),
-        columns.weight,
-        tuple(zip(columns.inputs, values, strict=True)),
-        tuple(names),
+    both = replace(
+        columns,
+        inputs=(*columns.inputs, *(f"{name}{ENDING}" for name in names)),
+        units=(*columns.units[:d], *[""] * len(names), *columns.units[d:]),
+        fills=tuple(zip(columns.inputs, values, strict=True)),
+        indicated=tuple(names),
     )
     check_names(columns.inputs, names)
     filler = Filler((*uses, *added), len(both.inputs), len(columns.targets))

@@ -37,6 +37,11 @@ class NamedVariable:
         return self.units_of_time or own
 
     @property
+    def long_name(self) -> str:
+        """What its numbers are, in words; "" where only the name says it."""
+        return "" if self.field or self.levels else self.variable.long_name
+
+    @property
     def units_of_time(self) -> str:
         """Units of times as numbers; "" where it holds others."""
         if self.field or self.levels:

@@ -49,6 +49,8 @@ class Columns:
     """(input, what stands in the place of a missing value) with ``missing_rows="indicate"``."""
     indicated: tuple[str, ...] = ()
     """Inputs whose missing values are information: the last inputs, "u=missing", say where."""
+    long_names: tuple[tuple[str, str], ...] = ()
+    """(column, its attribute ``long_name``) where it has one: the words of pictures."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

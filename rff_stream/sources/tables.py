@@ -63,8 +63,8 @@ def stored_column(key: str, array: Any, selection: Selection, name: str) -> Vari
             f"inputs=[…]."
         )
     data = recheck(array, (), selection.missing_chunks)
-    units = str(array.attrs.get("units", ""))
-    return variable_of(key, ("rows", "columns")[: array.ndim], data, units=units)
+    words = {name: str(array.attrs.get(name, "")) for name in ("units", "long_name")}
+    return variable_of(key, ("rows", "columns")[: array.ndim], data, **words)
 
 
 class Table:

@@ -70,6 +70,7 @@ class Variable:
     bounds: Bounds  # per dimension, where its chunks begin and end: (0, size) where there are none
     chunked: bool = False  # whether a chunk has to be decoded as a whole
     units: str = ""
+    long_name: str = ""  # what it is in words, for pictures: an attribute of the CF conventions
     calendar: str = ""  # of cftime objects; "" for everything else
     labels: Mapping[str, Array] = field(default_factory=dict)
     """Dimension -> the coordinate values that name its places."""
