@@ -54,6 +54,7 @@ from rff_stream.length_scales.window_evidence import (
 from rff_stream.length_scales.windows import (
     compact_windows,
     deviation,
+    input_scale,
     nearest_to_median,
     scattered_windows,
 )
@@ -475,7 +476,7 @@ class MapSearch:
         n, count = len(region.x), min(len(region.x), RIVAL_ROWS)
         if self.compares_scales or n <= max(NEIGHBOURS, region.x.shape[1] + 1):
             return {}
-        x, y = region.x / deviation(region.x), region.y
+        x, y = region.x / input_scale(region), region.y
         missed = {f"{NEIGHBOURS} neighbours": y[:count] - _near_means(x, y, count)}
         basis, _ = np.linalg.qr(np.column_stack([np.ones(n), x]))
         left = 1 - np.einsum("ij,ij->i", basis, basis)
@@ -542,7 +543,7 @@ class MapSearch:
     def _first_scales(self) -> MetricFit:
         """Length-scales of one kernel, from several starts and then in its own units."""
         kernel = self.kernels[0] if len(self.kernels) == 1 else FIRST
-        spread = deviation(self.rows.x)
+        spread = input_scale(self.rows)
         steps = np.median([neighbour_scale(block.x) for block in self.blocks], axis=0)
         windows = self._windows(np.diag(1 / steps), *FIRST_WINDOWS)
         matrices = [best_start(windows, kernel, unit, self.budget) for unit in (spread, steps)]
@@ -734,13 +735,14 @@ class MapSearch:
 
     def _one_for_all(self) -> None:
         """The first kernel with a share of the median distance of standardised rows."""
-        u = self.rows.x / deviation(self.rows.x)
+        unit = input_scale(self.rows)
+        u = self.rows.x / unit
         half = len(u) // 2
         typical = float(np.median(np.linalg.norm(u[:half] - u[half : 2 * half], axis=1)))
         kernel, started = self.kernels[0], time.process_time()
         if not self.budget.allows(f"{kernel.text}, one length-scale"):
             return
-        matrix = np.diag(1 / (deviation(self.rows.x) * (SHARE_OF_MEDIAN * typical or 1.0)))
+        matrix = np.diag(1 / (unit * (SHARE_OF_MEDIAN * typical or 1.0)))
         fit = MetricFit(kernel, matrix, START_ALPHA, np.nan)
         self._judge(f"{kernel.text}, one length-scale", fit, started)
 

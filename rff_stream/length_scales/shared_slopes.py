@@ -24,7 +24,7 @@ from rff_stream.length_scales.window_evidence import (
     coefficients,
     squared_distances,
 )
-from rff_stream.length_scales.windows import deviation
+from rff_stream.length_scales.windows import input_scale
 
 HALF_ROWS, SLOPE_ROWS = 2000, 1000
 """Most rows of a half, and rows where slopes are compared."""
@@ -36,7 +36,7 @@ class SharedDirections:
 
     leading: Float64  # (d, k): each column as long as the root mean squared slope along it
     floor: float  # mean squared slope that noise can hide, along any direction
-    unit: Float64  # (d,): standard deviations of the inputs
+    unit: Float64  # (d,): scales of the inputs
 
     @property
     def whole(self) -> Float64:
@@ -62,7 +62,7 @@ def shared_directions(
     """At most so many, by two halves of some of the rows."""
     order = rng.permutation(len(rows.x))
     half = min(len(order) // 2, HALF_ROWS)
-    at, unit = rows.x[order[:SLOPE_ROWS]], deviation(rows.x)
+    at, unit = rows.x[order[:SLOPE_ROWS]], input_scale(rows)
     halves = [rows.part(order[i * half : (i + 1) * half]) for i in range(2)]
     pairs = zip(*(_slopes(each, fit, at) for each in halves), strict=True)  # (m, d) of each target
     M = sum((f.T @ g for f, g in pairs), np.zeros((len(unit), len(unit))))

@@ -7,6 +7,7 @@ from numpy.random import Generator
 
 from rff_stream._array import Array, Float64
 from rff_stream.length_scales.window_evidence import RowWindow
+from rff_stream.pilot import Pilot
 
 
 def compact_windows(
@@ -38,3 +39,12 @@ def deviation(values: Float64) -> Float64:
     """Standard deviation of columns; 1 for a constant one."""
     spread = values.std(axis=0)
     return np.where(spread > 0, spread, 1.0)
+
+
+def input_scale(rows: RowWindow) -> Float64:
+    """Standard deviation of inputs (d,); the robust scale where a few far values make the former.
+
+    With one value of 1,000 standard deviations a search began from length-scales at which the
+    other inputs were too near, or this one too far, to see anything.
+    """
+    return Pilot(rows.x, rows.y, rows.w).scale
