@@ -23,7 +23,7 @@ from rff_stream.features import FeatureMap
 from rff_stream.losses.classification import LOSSES, loss_for
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.input_rows import Opened
-from rff_stream.model.recipe import PassRequest, PassResult, Recipe
+from rff_stream.model.recipe import PassRequest, PassResult, Recipe, slabs_in, with_slabs
 from rff_stream.model.serialisation import draft_in, draft_of
 from rff_stream.model.values_in_memory import Target
 from rff_stream.moments import AugmentedRow, Moments
@@ -221,7 +221,7 @@ class ClassRecipe(Recipe):
         units = columns.units[: len(columns.inputs)]
         unlabelled = replace(columns, targets=(), units=units)
         row = family_of(features).row(features, bare, unlabelled)
-        return DrawnMap(features, row, scales)
+        return with_slabs(DrawnMap(features, row, scales), pilot, self.n_folds(1))
 
     # ------------------------------------------------------------------------------- sums
 
@@ -503,7 +503,9 @@ def class_statistic(
     )
     statistic = class_family_of(drawn.features).statistic(sums)
     statistic = ByClass(statistic) if balanced else statistic
-    statistic = ByFold(statistic, folds, places, RUNS) if folds else statistic
+    if folds:
+        slabs = slabs_in(drawn.scales, len(request.opened.columns.inputs))
+        statistic = ByFold(statistic, folds, places, RUNS, slabs)
     return ClassWeighted(statistic, weights) if weights else statistic
 
 

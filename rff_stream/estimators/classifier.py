@@ -74,7 +74,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         Factors of row weights. "balanced" is Σw/(C Σw of the class). It needs no further read,
         but sums for every class: C times the memory.
     cv : int, default=5
-        Folds of ``alpha="cv"``.
+        Folds of ``alpha="cv"``, as in :class:`KernelRidge`.
     max_passes : int, default=100
         The largest number of reads after the first, for a loss other than squared.
     tol : float, default=1e-2

@@ -99,6 +99,8 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
         cheap pass over the data (n·R flops, not n·R²). Use 3 to 5 if ``alpha`` was raised.
     cv : int, default=5
         Folds of ``alpha="cv"``. Each has 16 runs of rows, and its own sums from the one read.
+        Where rows stand more than once, runs are of rows in the order of their inputs, so that
+        copies share a fold.
     fit_intercept : bool, default=True
         Whether to fit an unpenalised μ. Set False for the model of scikit-learn's KernelRidge.
     missing_rows : {"error", "drop", "indicate"}, default="error"

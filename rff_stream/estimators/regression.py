@@ -28,7 +28,7 @@ from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fit import solve
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.predict import parts_of_rows, score_rows
-from rff_stream.model.recipe import PassRequest, Recipe
+from rff_stream.model.recipe import PassRequest, Recipe, with_slabs
 from rff_stream.model.stream import fit_until
 from rff_stream.model.stream import stream as stream_rows
 from rff_stream.pilot import Pilot
@@ -68,8 +68,11 @@ class RegressionRecipe(Recipe):
         self.n_folds(len(columns.targets))  # refuses parameters of the answer
 
     def draw(self, request: PassRequest) -> DrawnMap:
-        asked = self.drawn_by(request, seed_of(self.asked.random_state))
-        return family_of(asked.features).draw(request.reading, request.opened.columns, asked)
+        seed, columns = seed_of(self.asked.random_state), request.opened.columns
+        asked = self.drawn_by(request, seed)
+        drawn = family_of(asked.features).draw(request.reading, columns, asked)
+        folds = 0 if request.grouped else self.n_folds(len(columns.targets))
+        return with_slabs(drawn, request.reading.pilot(seed), folds) if folds else drawn
 
     def raise_precision(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
         wanted = "float64_sums" in scales and self.asked.sums == "auto"

@@ -22,7 +22,7 @@ from rff_stream.moments.copies import different_share, merge_copies
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot, PilotRows, PilotStatistic
 from rff_stream.planning import Plan, PlanRequest, check_memory, fits, plan_for
 from rff_stream.sources.protocol import Source
-from rff_stream.statistics.groups import ByFold, ByGroup
+from rff_stream.statistics.groups import ByFold, ByGroup, Slabs
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.store import Checkpoint
 
@@ -127,17 +127,18 @@ class Reading:
         grouped: bool = False,
         folds: int = 0,
         runs: int = 1,
+        slabs: Slabs | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> tuple[dict[Any, Any], int]:
         """Sums by label, fold or (neither) under None, and how many rows were looked at.
 
         ``grouped`` is by the labels that rows carry; so many ``folds``, of ``runs`` runs of rows
-        each, are kept apart. The checkpoint is as in :meth:`whole`.
+        each, or of slabs of their inputs, are kept apart. The checkpoint is as in :meth:`whole`.
         """
         if grouped:
             statistic = ByGroup(statistic)
         elif folds:
-            statistic = ByFold(statistic, folds, self.places(plan), runs)
+            statistic = ByFold(statistic, folds, self.places(plan), runs, slabs)
         tally = self.whole(statistic, plan, checkpoint)
         groups = tally.value.by_label if grouped or folds else {None: tally.value}
         ordered = {label: groups[label] for label in sorted(groups)}

@@ -30,9 +30,10 @@ from rff_stream.model.values_in_memory import Target
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.moments.tree_sum import add_into
+from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns, Selection
-from rff_stream.statistics.groups import RUNS
+from rff_stream.statistics.groups import RUNS, Slabs
 from rff_stream.statistics.protocol import Statistic
 from rff_stream.store import Checkpoint
 
@@ -83,6 +84,27 @@ def unread(opened: Opened, drawn: DrawnMap, data: Selection) -> Fitted:
         feature_names=opened.feature_names,
         selection=data.lasting,
     )
+
+
+FOLD_SLABS = "fold_slabs"
+"""Name of the slabs of folds among what is kept beside a map: later rows are split alike."""
+
+
+def with_slabs(drawn: DrawnMap, pilot: Pilot, folds: int) -> DrawnMap:
+    """The same with the slabs of so many folds, where pilot rows stand more than once.
+
+    A copy of a held-out row among the others would make the model that interpolates look best.
+    """
+    if not folds or pilot.different == 1.0 or FOLD_SLABS in drawn.scales:
+        return drawn
+    numbers = Slabs.of_rows(pilot.x, folds).numbers
+    return replace(drawn, scales={**drawn.scales, FOLD_SLABS: numbers})
+
+
+def slabs_in(scales: Mapping[str, Array], n_inputs: int) -> Slabs | None:
+    """The slabs that were decided before the pass; None where rows stand once."""
+    found = scales.get(FOLD_SLABS)
+    return None if found is None else Slabs.from_numbers(found, n_inputs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -231,6 +253,7 @@ class Recipe(ABC):
             grouped=request.grouped,
             folds=0 if request.grouped else self.n_folds(drawn.row.n_targets),
             runs=RUNS,
+            slabs=slabs_in(drawn.scales, len(request.opened.columns.inputs)),
             checkpoint=request.checkpoint,
         )
 

@@ -14,7 +14,7 @@ from rff_stream.execution.progress import Progress
 from rff_stream.families import SumRequest, require
 from rff_stream.model.fit import open_rows, solve
 from rff_stream.model.fitted import Fitted
-from rff_stream.model.recipe import PassRequest, Recipe, unread
+from rff_stream.model.recipe import PassRequest, Recipe, slabs_in, unread
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.tree_sum import TreeSum
 from rff_stream.sources import Selection
@@ -152,7 +152,7 @@ def sum_of(
     statistic = fitted.family.statistic(sums)
     folds = 0 if apart else recipe.n_folds(row.n_targets)
     if folds:
-        statistic = ByFold(statistic, folds, places, RUNS)
+        statistic = ByFold(statistic, folds, places, RUNS, slabs_in(fitted.scales, fitted.n_inputs))
     return reading.add_up(statistic, leaves, words="looking")
 
 

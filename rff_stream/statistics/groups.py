@@ -10,7 +10,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
-from rff_stream._array import Array
+from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError
 from rff_stream.label_forms import canonical
 from rff_stream.moments.tree_sum import add_into
@@ -98,6 +98,45 @@ class ByClass(_Split):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Slabs:
+    """The space of inputs, cut along one direction: equal rows are in one slab."""
+
+    towards: Float64  # (d,)
+    cuts: Float64  # (s − 1,), increasing
+
+    @classmethod
+    def of_rows(cls, x: Array, folds: int, runs: int = RUNS) -> Self:
+        """At most ``runs`` slabs for each fold, with about as many different rows x (m, d) each."""
+        spread = x.std(axis=0)
+        towards = np.random.default_rng(0).normal(size=x.shape[1]) / np.where(spread > 0, spread, 1)
+        along = np.unique(_along(x, towards))
+        count = folds * max(min(runs, len(along) // folds), 1)
+        return cls(towards, along[np.arange(1, count) * len(along) // count])
+
+    @property
+    def numbers(self) -> Float64:
+        """Both in one array, as a model keeps them."""
+        return np.concatenate([self.towards, self.cuts])
+
+    @classmethod
+    def from_numbers(cls, numbers: Float64, n_inputs: int) -> Self:
+        """From what a model kept."""
+        return cls(numbers[:n_inputs], numbers[n_inputs:])
+
+    def of(self, x: Array) -> Array:
+        """The slab (m,) of each of the rows x (m, d)."""
+        return np.searchsorted(self.cuts, _along(x, self.towards), side="right")
+
+
+def _along(x: Array, towards: Float64) -> Float64:
+    """x·t (m,), added up input by input: the same bits for equal rows in any block."""
+    found = np.zeros(len(x))
+    for values, factor in zip(x.T, towards, strict=True):
+        found += values * factor
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ByFold(_Split):
     """Any statistic for each fold of cross-validation: :class:`Groups` by 0, …, folds − 1.
 
@@ -105,14 +144,27 @@ class ByFold(_Split):
     places), dealt in turn: run i goes to fold i modulo folds. Whole runs are honest for rows that
     resemble their neighbours; several a fold keep it among the others where rows are sorted. Runs
     come one after the other, and only one sum is open at a time: folds cost no memory.
+
+    Where rows stand more than once, the runs are of rows in the order of their inputs
+    (``slabs``): copies are in one fold, wherever they stand. A leaf then has a sum for each fold.
     """
 
     folds: int
     n_places: int
     runs: int = 1
+    slabs: Slabs | None = None
 
     def start(self) -> Sink:
+        if self.slabs is not None:
+            return _Parts(self.statistic, self._slabs)
         return _Parts(self.statistic, self._runs, one_at_a_time=True)
+
+    def _slabs(self, rows: Rows, places: Array) -> Iterator[tuple[int, Rows, Array]]:
+        assert self.slabs is not None
+        fold = self.slabs.of(rows.x) % self.folds
+        for k in np.unique(fold).tolist():
+            chosen = fold == k
+            yield k, select(rows, chosen), places[chosen]
 
     def _runs(self, rows: Rows, places: Array) -> Iterator[tuple[int, Rows, Array]]:
         count = self.folds * max(min(self.runs, self.n_places // self.folds), 1)
