@@ -150,6 +150,58 @@ def test_a_flipped_bit_is_named_where_the_codec_has_a_checksum(store: Path) -> N
         collect(store)
 
 
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd", "gzip"])
+def test_a_flipped_bit_in_parquet_is_an_error_where_pages_have_checksums(
+    compression: str, tmp_path: Path
+) -> None:
+    """The checksum is of a page without its header; a flip there is an error or changes nothing."""
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(0)
+    table = {name: rng.normal(size=300) for name in "ab"} | {"k": rng.integers(0, 9, 300)}
+    pq.write_table(
+        pa.table(table), tmp_path / "whole.parquet", compression=compression,
+        row_group_size=100, write_page_checksum=True,
+    )  # fmt: skip
+
+    def fitted(name: str) -> bytes:
+        model = rs.KernelRidge(
+            n_components=16, length_scale=1.0, alpha=1.0, random_state=0, progress=False
+        )
+        return model.fit(tmp_path / name, "b").predict(np.eye(2)).tobytes()
+
+    content, expected = (tmp_path / "whole.parquet").read_bytes(), fitted("whole.parquet")
+    footer, errors = int.from_bytes(content[-8:-4], "little") + 8, []
+    for place in rng.integers(4, len(content) - footer, 40).tolist():
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << int(rng.integers(8))
+        (tmp_path / "damaged.parquet").write_bytes(damaged)
+        try:
+            assert fitted("damaged.parquet") == expected
+        except DataError as error:
+            errors.append(str(error))
+    assert len(errors) > 30
+    assert all("could not be read" in each for each in errors)
+
+
+def test_temporary_and_predicted_tables_have_checksums(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from rff_stream.cli.tables import writer
+    from rff_stream.sources.arrow_and_parquet import written
+
+    table = pa.table({"a": np.random.default_rng(0).normal(size=1000)})
+    with writer(str(tmp_path / "out.parquet"), table.schema) as write:
+        write(table)
+    _, folder = written(pa.RecordBatchReader.from_batches(table.schema, table.to_batches()), ["a"])
+    for path in (tmp_path / "out.parquet", folder.rows):
+        content = bytearray(path.read_bytes())
+        content[1000] ^= 1
+        (tmp_path / "damaged.parquet").write_bytes(content)
+        with pytest.raises(DataError, match=r"'a' could not be read: .*CRC"):
+            rs.KernelDensity(n_components=16, progress=False).fit(tmp_path / "damaged.parquet")
+
+
 def test_rows_that_were_announced_but_not_written_are_refused(store: Path) -> None:
     group = zarr.open_group(store, mode="r+")
     for name in ("a", "b", "t"):

@@ -15,7 +15,7 @@ from sklearn.model_selection import GridSearchCV
 import rff_stream as rs
 from rff_stream.errors import DataError
 from rff_stream.sources import Columns, open_source
-from rff_stream.sources.levels import Indicators
+from rff_stream.sources.levels import Indicators, text_of_time
 from rff_stream.sources.rows import NonNumbers
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -259,3 +259,75 @@ def test_the_remedy_for_text_of_a_lazy_data_set_is_one_that_it_has():
     rows = xr.Dataset({"sky": ("i", np.array(["a", "b"] * 5)), "y": ("i", np.arange(10.0))})
     with pytest.raises(DataError, match=r"'sky' are not known before.*or load the column before"):
         rs.KernelRidge().fit(rows.chunk(i=5), "y")
+
+
+def coded(kind: str, missing: bool) -> Any:
+    """A frame whose column "k" has categories that are no text."""
+    rng = np.random.default_rng(1)
+    k, a = rng.choice([3, 7, 11], N), rng.normal(size=N)
+    days = np.datetime64("1969-12-30", "s") + k * np.timedelta64(43_200, "s")
+    values = {
+        "integers": k,
+        "floats": k + 0.5,
+        "truths": k == 7,
+        "times": pd.to_datetime(days),
+        "times with a zone": pd.to_datetime(days).tz_localize("UTC").tz_convert("Europe/Berlin"),
+        "days": [day.date() for day in pd.to_datetime(days)],
+    }
+    y = a + 2.0 * (k == 7)
+    frame = pd.DataFrame({"a": a, "k": pd.Categorical(values[kind]), "y": y})
+    if missing:
+        frame.loc[5, "k"] = None
+    return frame
+
+
+@pytest.mark.parametrize("missing", [False, True], ids=["all", "one missing"])
+@pytest.mark.parametrize(
+    "kind", ["integers", "floats", "truths", "times", "times with a zone", "days"]
+)
+def test_categories_of_any_type_are_levels_in_every_table(
+    kind: str, missing: bool, tmp_path: Path
+) -> None:
+    """Parquet has categories of text only, and Arrow has its own text of times."""
+    import dask.dataframe as dd
+    import pyarrow.dataset as ds
+
+    frame = coded(kind, missing)
+    table, path = pa.Table.from_pandas(frame), parquet(tmp_path, frame)
+    tables: dict[str, Any] = {
+        "pandas": frame,
+        "Arrow": table,
+        "Parquet": path,
+        "dataset": ds.dataset(path),
+        "batches": None,
+        "Dask": dd.from_pandas(frame, npartitions=2),
+    }
+    fitted = {}
+    for name, X in tables.items():
+        X = pa.RecordBatchReader.from_batches(table.schema, table.to_batches()) if X is None else X
+        fitted[name] = ridge(missing_rows="drop").fit(X, "y")
+    inputs = fitted["pandas"]._fitted.columns.inputs
+    assert len(inputs) == (3 if kind == "truths" else 4)
+    for name, model in fitted.items():
+        assert model._fitted.columns.inputs == inputs, name
+        for other, X in tables.items():
+            if X is not None:
+                expected = fitted["pandas"].score(frame, "y")
+                assert expected > 0.99
+                assert model.score(X, "y") == pytest.approx(expected, rel=1e-3), (name, other)
+
+
+def test_levels_of_times_have_one_text() -> None:
+    moment = np.datetime64("2020-01-04T06:00:00.5", "us")
+    zone = pd.Timestamp("2020-01-04 07:00:00.5", tz="Europe/Berlin")
+    for values in (np.array([moment]), moment[None].astype("M8[ns]"), np.array([zone], object)):
+        found = Indicators(("2020-01-04T06:00:00.500000", "2020-01-04 07:00:00.5+01:00"))(values)
+        np.testing.assert_array_equal(found, [[1, 1]])
+    for text, one in {
+        "2020-01-04": "2020-01-04 00:00:00",
+        "2020-01-04T06": "2020-01-04 06:00:00",
+        "1969-12-31T23:59:59.123456789": "1969-12-31 23:59:59.123456789",
+        "2020-01-04T06:00:00.120000000": "2020-01-04 06:00:00.120000",
+        "no time": "no time",
+    }.items():
+        assert text_of_time(text) == one

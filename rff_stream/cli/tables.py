@@ -195,7 +195,7 @@ def writer(place: str, schema: Any) -> Iterator[Callable[[Any], None]]:
     if end == ".csv":
         made: Any = pyarrow.csv.CSVWriter(place, schema)
     elif end == ".parquet":
-        made = pq.ParquetWriter(place, schema)
+        made = pq.ParquetWriter(place, schema, write_page_checksum=True)
     else:
         made = pa.ipc.new_file(place, schema)
     with made:

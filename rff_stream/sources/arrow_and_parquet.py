@@ -7,12 +7,13 @@ batch and only the columns that are needed, to a temporary Parquet file, and rea
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import shutil
 import tempfile
 import weakref
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -140,7 +141,7 @@ def written(X: Any, columns: Sequence[str]) -> tuple[Any, Folder]:
         X.select(list(columns)).sink_parquet(folder.rows, row_group_size=GROUP_ROWS)
     else:
         batches = batches_of(X, columns)
-        with pq.ParquetWriter(folder.rows, batches.schema) as writer:
+        with pq.ParquetWriter(folder.rows, batches.schema, write_page_checksum=True) as writer:
             for batch in batches:
                 writer.write_batch(batch, row_group_size=GROUP_ROWS)
     return ds.dataset(folder.rows, format="parquet"), folder
@@ -183,7 +184,7 @@ def stored_table(groups: RowGroups) -> Table:
     """The columns of Parquet files."""
 
     def column(name: str) -> Variable:
-        kind = groups.schema.field(name).type
+        kind = groups.kind(name)
         nulls = dtype_depends_on_nulls(kind) and groups.may_have_nulls(name)
         stored = RowGroupsColumn(groups, name, nulls, arrow_values(name, [], kind, nulls).dtype)
         holds = no_numbers_of(kind)
@@ -200,6 +201,9 @@ class RowGroups:
     groups: tuple[tuple[int, int], ...]  # (fragment, row group)
     edges: tuple[int, ...]  # rows before each row group, then all
     schema: Any
+    categories: Mapping[str, Any]
+    """Types of columns that were categories of numbers or times when they were written. Parquet
+    has categories of text only, and keeps the type beside the values."""
     folder: Folder | None = None  # the temporary folder that they lie in
 
     @classmethod
@@ -211,7 +215,13 @@ class RowGroups:
             for group in fragment.row_groups:
                 groups.append((i, int(group.id)))
                 lengths.append(int(group.num_rows))
-        return cls(fragments, tuple(groups), boundaries(lengths), dataset.schema, folder)
+        schema = dataset.schema
+        categories = categories_written(fragments[0], schema) if fragments else {}
+        return cls(fragments, tuple(groups), boundaries(lengths), schema, categories, folder)
+
+    def kind(self, name: str) -> Any:
+        """The Arrow type of a column when it was written."""
+        return self.categories.get(name, self.schema.field(name).type)
 
     def may_have_nulls(self, name: str) -> bool:
         """Whether a column lacks values in any row group: True where its footer does not say."""
@@ -220,7 +230,7 @@ class RowGroups:
         )
 
     def column(self, name: str, lo: int, hi: int, nulls: bool) -> Array:
-        """Values lo:hi of a column, which ``nulls`` says may lack some."""
+        """Values lo:hi of a column, which ``nulls`` says may lack some; checksums are looked at."""
         first = max(bisect_right(self.edges, lo) - 1, 0)
         last = first
         while last < len(self.groups) and self.edges[last] < hi:
@@ -228,10 +238,17 @@ class RowGroups:
         parts = []
         for i, run in groupby(self.groups[first:last], key=lambda group: group[0]):
             some = self.fragments[i].subset(row_group_ids=[group for _, group in run])
-            table = some.to_table(schema=self.schema, columns=[name], use_threads=False)
+            options = some.format.default_fragment_scan_options
+            options.page_checksum_verification = True
+            table = some.to_table(
+                schema=self.schema, columns=[name], use_threads=False,
+                fragment_scan_options=options,
+            )  # fmt: skip
             parts.append(table.column(name))
         chunks = [chunk for part in parts for chunk in part.chunks]
-        values = arrow_values(name, chunks, self.schema.field(name).type, nulls)
+        if name in self.categories:
+            chunks = [chunk.dictionary_encode() for chunk in chunks]
+        values = arrow_values(name, chunks, self.kind(name), nulls)
         return values[lo - self.edges[first] :][: hi - lo]
 
     def identity(self) -> list[Any]:
@@ -243,6 +260,22 @@ class RowGroups:
             for fragment in self.fragments
             for info in [fragment.filesystem.get_file_info(fragment.path)]
         ]
+
+
+def categories_written(fragment: Any, schema: Any) -> dict[str, Any]:
+    """Types of columns that are categories in the Arrow schema of a file, and not in this one."""
+    import pyarrow as pa
+
+    kept = (fragment.metadata.metadata or {}).get(b"ARROW:schema")
+    if kept is None:
+        return {}
+    written = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(kept)))
+    coded = {field.name for field in written if pa.types.is_dictionary(field.type)}
+    return {
+        field.name: pa.dictionary(pa.int32(), field.type)
+        for field in schema
+        if field.name in coded and not pa.types.is_dictionary(field.type)
+    }
 
 
 def has_nulls(fragment: Any, name: str) -> bool:
@@ -307,6 +340,8 @@ def arrow_values(name: str, chunks: Any, kind: Any, nulls: bool) -> Array:
     if types.is_dictionary(kind):
         plain = pa.string() if types.is_string_view(kind.value_type) else kind.value_type
         chunks = [chunk.dictionary.cast(plain).take(chunk.indices) for chunk in column.chunks]
+        if types.is_boolean(plain) and nulls:  # levels True and False, not 1 and 0
+            return np.asarray(pa.chunked_array(chunks, type=plain).to_numpy(), object)
         return arrow_values(name, chunks, plain, nulls)
     if types.is_integer(kind) and nulls:
         Numbers(name)(column.drop_null().to_numpy())

@@ -14,10 +14,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
 
 from rff_stream._array import Array
+from rff_stream.label_forms import time_text
 from rff_stream.sources.container_types import KindError
 from rff_stream.sources.rows import as_text
 from rff_stream.sources.variables import Variable
@@ -37,7 +39,8 @@ SCAN_ROWS = 65_536
 class Indicators:
     """Values (…) -> (…, levels): 1 at a value's own level, 0 elsewhere; NaN where it is missing.
 
-    A level that is not listed is 0 everywhere. Of numbers, 3 and 3.0 are the same level.
+    A level that is not listed is 0 everywhere. Of numbers, 3 and 3.0 are the same level; of times,
+    the same moment in any resolution and zone.
     """
 
     levels: tuple[str, ...]
@@ -49,6 +52,8 @@ class Indicators:
             names, place = np.unique(texts, return_inverse=True)
             texts = np.array([without_point(name) for name in names])[place.reshape(texts.shape)]
             levels = np.array([without_point(level) for level in self.levels])
+        elif are_times(values):
+            levels = np.array([text_of_time(level) for level in self.levels])
         found: Array = (texts[..., None] == levels).astype(np.float64)
         found[absent] = np.nan
         return found
@@ -100,13 +105,43 @@ def without_point(level: str) -> str:
     return str(int(value)) if value.is_integer() and abs(value) < 2**53 else level
 
 
+def are_times(values: Array) -> bool:
+    """Whether levels are times: arrays of them, or objects such as those of pandas."""
+    if values.dtype.kind != "O":
+        return values.dtype.kind == "M"
+    known = next((v for v in values.ravel() if v is not None and v == v), None)
+    return hasattr(known, "isoformat")
+
+
 def level_texts(values: Array) -> tuple[Array, Array]:
     """Values as text, and which of them are missing (None, NaN)."""
     absent = np.zeros(values.shape, bool)
     if values.dtype.kind not in "SU":
         there = [v is not None and v == v for v in values.ravel().tolist()]
         absent = ~np.array(there, bool).reshape(values.shape)
-    return as_text(values), absent
+    return texts_of_times(values) if are_times(values) else as_text(values), absent
+
+
+def texts_of_times(values: Array) -> Array:
+    """Times (…) as text, in UTC, as pandas writes them: "2020-01-04 06:00:00"."""
+    names, place = np.unique(as_text(values), return_inverse=True)
+    texts = np.array([text_of_time(name) for name in names.tolist()])
+    return np.asarray(texts[place.reshape(values.shape)])
+
+
+def text_of_time(text: str) -> str:
+    """The one text of a time; another text as it is."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    short = time_text(time) if len(text.partition(".")[2]) <= 6 or time.tzinfo else text
+    day, _, clock = short.replace("T", " ").partition(" ")
+    clock, _, part = f"{clock or '00'}".partition(".")
+    clock += ":00" * (2 - clock.count(":"))
+    part = part.rstrip("0")
+    part = part.ljust(6 if len(part) <= 6 else 9, "0") if part else ""
+    return f"{day} {clock}{'.' if part else ''}{part}"
 
 
 def holds_levels(variable: Variable) -> bool:
@@ -137,11 +172,17 @@ def levels_of(variable: Variable) -> tuple[str, ...]:
         rest = tuple(slice(0, size) for size in variable.shape[1:])
         values = np.asarray(variable.data[(slice(lo, hi), *rest)])
         check_texts(variable, values)
-        texts, absent = level_texts(values)
-        levels |= set(np.unique(texts[~absent]).tolist())
+        levels |= level_set(values)
         if len(levels) > MAX_LEVELS:
             break  # text is looked at where it is read
     return few_or_every(levels)
+
+
+def level_set(values: Array) -> set[str]:
+    """The texts of the levels that occur; whole numbers have no point."""
+    texts, absent = level_texts(values)
+    found = np.unique(texts[~absent]).tolist()
+    return {without_point(level) for level in found} if are_numbers(values) else {*found}
 
 
 def known_levels(variable: Variable) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from rff_stream.sources.blocks import BlockSource, Member, block_source, check_c
 from rff_stream.sources.columns import align, plain_names, virtual_column
 from rff_stream.sources.container_types import check_index, is_from, is_names, is_table_of_pandas
 from rff_stream.sources.graph_arrays import recheck
+from rff_stream.sources.levels import level_set
 from rff_stream.sources.named_variables import NamedVariable
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Selection
@@ -359,7 +360,7 @@ def dask_levels(meta: Any) -> tuple[str, ...]:
 
     if str(meta.dtype) != "category" or not has_known_categories(meta):
         return ()
-    return tuple(str(level) for level in meta.cat.categories)
+    return tuple(sorted(level_set(np.asarray(meta.cat.categories, object))))
 
 
 def as_frame(name: str, values: Any) -> Any:
