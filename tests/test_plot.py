@@ -15,6 +15,7 @@ import xarray as xr
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
+from sklearn.linear_model import LogisticRegression
 
 import rff_stream as rs
 from rff_stream.answers.dependence import Dependence
@@ -23,6 +24,7 @@ from rff_stream.answers.maximum_mean_discrepancy import drift
 from rff_stream.answers.penalty_selection import cross_validate, gcv, ridge_path
 from rff_stream.answers.sensitivity import ard_relevance, sobol_indices
 from rff_stream.grid.selection import KernelComparison
+from rff_stream.plot.canvas import mean_of
 
 ROWS = 600
 
@@ -50,12 +52,13 @@ class Shelf:
         means = rs.collect(self.plane.features_, self.x, folds=9, order=1)
         self.drift = drift({f"2020-0{k + 1}": each for k, each in means.items()})
         self.cv, self.gcv = cross_validate(self.folds), gcv(self.plane.moments_)
-        self.sobol = sobol_indices(lambda x: rs.plot.canvas.mean_of(self.plane, x), self.x)
+        self.sobol = sobol_indices(lambda x: mean_of(self.plane, x), self.x)
         self.relevance = ard_relevance([0.5, 50.0], self.x, ["x0", "x1"])
         self.hsic = [Dependence(0.3, 0.01, 1e-9, ROWS), Dependence(0.012, 0.01, 0.3, ROWS)]
         kinds = np.where(self.x[:, 0] > 0, "right", "left")
-        sorter = rs.KernelClassifier(**choices).fit(self.x, kinds)
-        self.scores = sorter.scores(self.x, kinds)
+        self.kinds = kinds
+        self.sorter = rs.KernelClassifier(**choices).fit(self.x, kinds)
+        self.scores = self.sorter.scores(self.x, kinds)
         self.pca = rs.KernelPCA(3, n_map_components=64, random_state=0).fit(self.x)
         self.cloud = rs.KernelDensity(n_components=512, random_state=0).fit(self.x)
         self.bump = rs.KernelDensity(n_components=512, random_state=0).fit(self.x[:, :1])
@@ -148,6 +151,24 @@ PICTURES: dict[str, tuple[Draw, tuple[str, ...]]] = {
     "novelty": (lambda s, ax: rs.plot.novelty(s.detector, ax), ("threshold", "novel: ")),
     "components": (lambda s, ax: rs.plot.components([0.5, 0.3, 0.1], ax), ("so far",)),
     "components of a model": (lambda s, ax: rs.plot.components(s.pca, ax), ("component",)),
+    "slope": (lambda s, ax: rs.plot.slope(s.line, ax), ("∂y/∂x0", "95% of the slope", "R = 64")),
+    "partial_dependence": (
+        lambda s, ax: rs.plot.partial_dependence(s.plane, "x1", ax, grid=9),
+        ("x1", "mean of y"),
+    ),
+    "partial_dependence of a class": (
+        lambda s, ax: rs.plot.partial_dependence(s.sorter, "x0", ax, grid=9),
+        ("mean of the score of right",),
+    ),
+    "decision": (lambda s, ax: rs.plot.decision(s.sorter, ax), ("x0", "x1")),
+    "decision with rows": (
+        lambda s, ax: rs.plot.decision(s.sorter, ax, data=(s.x, s.kinds), margins=(-1, 1)),
+        ("600 rows", "% right", "left", "class"),
+    ),
+    "coverage of groups": (
+        lambda s, ax: rs.plot.coverage(s.y, np.full(ROWS, 0.7), ax, by=s.kinds),
+        ("left: ", "right: ", "in 95 %"),
+    ),
     "confusion": (lambda s, ax: rs.plot.confusion(s.scores, ax), ("answered", "left", "right")),
     "calibration": (lambda s, ax: rs.plot.calibration(s.scores, ax), ("mean gap", "as often")),
     "sensitivity": (
@@ -254,6 +275,10 @@ def test_what_cannot_be_drawn_says_why(shelf: Shelf, monkeypatch: pytest.MonkeyP
         rs.plot.dependence({})
     with pytest.raises(ValueError, match="no groups to draw"):
         rs.plot.drift({})
+    with pytest.raises(ValueError, match=r"has 2 inputs .x0, x1., and this picture shows 1"):
+        rs.plot.slope(shelf.plane)
+    with pytest.raises(ValueError, match=r"by has 7 groups, and this picture has 6 colours"):
+        rs.plot.coverage(np.zeros(70), np.ones(70), by=np.arange(70) % 7)
     bare = rs.KernelRidge(n_components=8, sample_rows=0, progress=False).fit(shelf.x, shelf.y)
     with pytest.raises(ValueError, match="no row sample"):
         rs.plot.surface(bare)
@@ -328,3 +353,78 @@ def test_axes_have_the_long_names_of_the_data_also_after_a_load(
     named = data.assign(wind=data.wind.assign_attrs(long_name="eastward wind"))
     of_level = model.fit(named, "sst", inputs=["wind"]).columns_
     assert dict(of_level.long_names)["wind[level=500]"] == "eastward wind[level=500]"
+
+
+def test_coverage_of_a_group_is_that_of_its_rows(rng: np.random.Generator) -> None:
+    wrong, std, side = rng.normal(size=400), rng.uniform(0.5, 2, 400), np.arange(400) % 3
+    ax = rs.plot.coverage(wrong, std, by=side)
+    for k, line in enumerate(ax.lines[1:]):  # after the diagonal
+        alone = rs.plot.coverage(wrong[side == k], std[side == k]).lines[1]
+        np.testing.assert_array_equal(line.get_xydata(), alone.get_xydata())
+        assert str(line.get_label()).startswith(f"{k}: {(side == k).sum()} rows")
+        plt.close(alone.figure)
+    assert len(ax.lines) == 4
+    plt.close(ax.figure)
+
+
+def test_the_line_of_a_slope_is_the_derivative_of_the_curve(shelf: Shelf) -> None:
+    at, step = np.linspace(-1.5, 1.5, 31), 1e-4
+    ax = rs.plot.slope(shelf.line, at=at)
+    drawn = ax.lines[-1].get_ydata()
+    above, below = (mean_of(shelf.line, (at + each)[:, None])[:, 0] for each in (step, -step))
+    largest = np.abs(drawn).max()
+    # Rows are float32: a difference of two means has 1e-7 of the fit, over 2e-4 of the step.
+    np.testing.assert_allclose(drawn, (above - below) / (2 * step), atol=0.02 * largest)
+    assert ax.get_ylabel() == "∂y/∂x0"
+    plt.close(ax.figure)
+
+
+def test_a_slope_has_the_units_of_its_columns(rng: np.random.Generator) -> None:
+    depth = rng.uniform(0, 100, 200)
+    sea = xr.Dataset(
+        {
+            "temp": ("row", np.sin(depth / 20), {"units": "K"}),
+            "depth": ("row", depth, {"units": "m"}),
+        }
+    )
+    model = rs.KernelRidge(n_components=32, length_scale=30.0, random_state=0, progress=False)
+    ax = rs.plot.slope(model.fit(sea, "temp", inputs=["depth"]))
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("depth [m]", "∂temp/∂depth [K/m]")
+    plt.close(ax.figure)
+
+
+def test_partial_dependence_draws_what_inspect_returns(shelf: Shelf) -> None:
+    values, mean = rs.inspect.partial_dependence(shelf.plane, "x0", 7)
+    ax = rs.plot.partial_dependence(shelf.plane, "x0", grid=7)
+    np.testing.assert_array_equal(ax.lines[0].get_xydata(), np.column_stack([values, mean[:, 0]]))
+    rows = shelf.plane.moments_.sample.rows[:, 0]
+    deciles = np.quantile(rows, np.linspace(0.1, 0.9, 9))
+    np.testing.assert_array_equal(ax.lines[1].get_xdata(), deciles)
+    plt.close(ax.figure)
+
+
+def test_regions_of_a_decision_are_what_is_predicted(rng: np.random.Generator) -> None:
+    """Of any classifier with scikit-learn's methods; the line is where its score is 0."""
+    rows = rng.uniform(-1, 1, (300, 2))
+    label = np.array(["dry", "wet"])[(rows @ (1, 2) > 0.4).astype(int)]
+    model = LogisticRegression(C=1e6).fit(rows, label)
+    ax = rs.plot.decision(model, data=(rows, label))
+    line = ax.collections[-1].get_paths()[0].vertices
+    assert len(line) > 50
+    # A linear score is interpolated without error between points of the grid.
+    np.testing.assert_allclose(
+        model.decision_function(line), 0, atol=1e-6 * np.abs(model.coef_).max()
+    )
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["dry", "wet"]
+    assert ax.get_title() == f"300 rows, {model.score(rows, label):.1%} right"
+    three = LogisticRegression().fit(rows, np.digitize(rows[:, 0], (-0.3, 0.3)))
+    assert rs.plot.decision(three, box=np.array([[-1, -1], [1, 1]])).get_xlim() == (-1, 1)
+    with pytest.raises(ValueError, match=r"margins=.-1, 1. but the model has 3 classes"):
+        rs.plot.decision(three, data=(rows, label), margins=(-1, 1))
+    many = LogisticRegression().fit(rows, np.arange(300) % 7)
+    with pytest.raises(ValueError, match=r"7 classes, and this picture has 6 colours"):
+        rs.plot.decision(many, data=(rows, label))
+    wide = LogisticRegression().fit(np.column_stack([rows, rows]), label)
+    with pytest.raises(ValueError, match=r"has 4 inputs, and this picture shows 2"):
+        rs.plot.decision(wide)
+    plt.close("all")

@@ -23,8 +23,8 @@ from rff_stream.plot.checks import (
     histogram,
 )
 from rff_stream.plot.directions import metric
-from rff_stream.plot.fits import coastlines, curve, observed, surface
-from rff_stream.plot.row_plots import components, density, novelty
+from rff_stream.plot.fits import coastlines, curve, observed, partial_dependence, slope, surface
+from rff_stream.plot.row_plots import components, decision, density, novelty
 from rff_stream.plot.selection import (
     approximation_error,
     choice,
@@ -45,6 +45,7 @@ __all__ = [
     "confusion",
     "coverage",
     "curve",
+    "decision",
     "density",
     "dependence",
     "drift",
@@ -57,6 +58,7 @@ __all__ = [
     "metric",
     "novelty",
     "observed",
+    "partial_dependence",
     "path",
     "plan_memory",
     "plan_time",
@@ -65,5 +67,6 @@ __all__ = [
     "row_curve",
     "selection",
     "sensitivity",
+    "slope",
     "surface",
 ]

@@ -64,7 +64,9 @@ def histogram(residuals: ArrayLike, ax: Axes | None = None, *, label: str = "res
     return ax
 
 
-def coverage(residuals: ArrayLike, std: ArrayLike, ax: Axes | None = None) -> Axes:
+def coverage(
+    residuals: ArrayLike, std: ArrayLike, ax: Axes | None = None, *, by: ArrayLike | None = None
+) -> Axes:
     """Share of rows inside their intervals against the stated share.
 
     A curve below the diagonal means intervals that are too narrow.
@@ -74,6 +76,13 @@ def coverage(residuals: ArrayLike, std: ArrayLike, ax: Axes | None = None) -> Ax
     residuals, std : (n,) arrays
         y − ŷ of rows that the fit did not see, and the standard deviation of a new y there.
     ax : Axes, optional
+    by : (n,) array, optional
+        A group for each row, such as a region: a curve for each, of at most six.
+
+    Raises
+    ------
+    ValueError
+        For more than six groups.
 
     Examples
     --------
@@ -84,16 +93,26 @@ def coverage(residuals: ArrayLike, std: ArrayLike, ax: Axes | None = None) -> Ax
     'stated coverage'
     """
     scaled = np.abs(np.asarray(residuals, np.float64).ravel() / np.asarray(std, float).ravel())
-    found = (scaled[:, None] <= ndtri(0.5 + LEVELS / 2)).mean(axis=0)
-    chance = 2 * np.sqrt(LEVELS * (1 - LEVELS) / len(scaled))
+    group = np.zeros(len(scaled), int) if by is None else np.asarray(by).ravel()
+    names = np.unique(group)
+    if len(names) > len(COLOURS):
+        raise ValueError(
+            f"by has {len(names)} groups, and this picture has {len(COLOURS)} colours. Put some "
+            "of the groups together."
+        )
     ax = axes(ax)
-    ax.fill_between(
-        LEVELS, LEVELS - chance, LEVELS + chance, color=COLOURS[5], alpha=0.4, lw=0,
-        label="right intervals, two standard errors",
-    )  # fmt: skip
+    if by is None:  # of groups each has a band of its own
+        chance = 2 * np.sqrt(LEVELS * (1 - LEVELS) / len(scaled))
+        ax.fill_between(
+            LEVELS, LEVELS - chance, LEVELS + chance, color=COLOURS[5], alpha=0.4, lw=0,
+            label="right intervals, two standard errors",
+        )  # fmt: skip
     ax.plot((0, 1), (0, 1), color=GREY, lw=1)
-    inside = float((scaled <= ndtri(0.975)).mean())
-    ax.plot(LEVELS, found, color=COLOURS[0], label=f"{len(scaled):,} rows; {inside:.1%} in 95 %")
+    for name, colour in zip(names.tolist(), COLOURS, strict=False):
+        own = scaled[group == name]
+        found = (own[:, None] <= ndtri(0.5 + LEVELS / 2)).mean(axis=0)
+        words = f"{len(own):,} rows; {(own <= ndtri(0.975)).mean():.1%} in 95 %"
+        ax.plot(LEVELS, found, color=colour, label=words if by is None else f"{name}: {words}")
     ax.set(xlabel="stated coverage", ylabel="share of rows inside", xlim=(0, 1), ylim=(0, 1))
     legend(ax, loc="upper left")
     return ax

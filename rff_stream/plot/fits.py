@@ -7,9 +7,12 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
+from rff_stream import inspect
 from rff_stream._array import Array, Float64
+from rff_stream.answers.sensitivity import gradient, gradient_std
 from rff_stream.plot.canvas import (
     BAND,
     COLOURS,
@@ -87,6 +90,105 @@ def curve(
     ax.plot(x, mean, color=COLOURS[0], label=f"fit, R = {model.features_.n_components}")
     ax.set(xlabel=input_label(model, 0), ylabel=target_label(model, target))
     legend(ax)
+    return ax
+
+
+def slope(
+    model: Any,
+    ax: Axes | None = None,
+    *,
+    at: Array | None = None,
+    target: int = 0,
+    coverage: float = 0.95,
+) -> Axes:
+    """The slope of the fit of a model of one input, with its interval if the model has one.
+
+    Parameters
+    ----------
+    model : KernelRidge or GaussianProcessRegressor
+        Fitted on one input, with a map whose slopes are known in closed form.
+    ax : Axes, optional
+    at : (m,) array, optional
+        Where to evaluate; by default the range of the row sample.
+    target : int
+        Position of the target.
+    coverage : float
+        Coverage of the interval.
+
+    Examples
+    --------
+    >>> import numpy as np, rff_stream as rs
+    >>> from matplotlib.figure import Figure
+    >>> x = np.linspace(-2, 2, 80)[:, None]
+    >>> model = rs.GaussianProcessRegressor(n_components=64, length_scale=0.8, random_state=0)
+    >>> slope(model.fit(x, np.sin(2 * x[:, 0])), Figure().subplots()).get_ylabel()
+    '∂y/∂x0'
+    """
+    require_inputs(model, 1)
+    low, high = (0.0, 1.0) if at is not None else box_of(model)[:, 0].tolist()
+    x = np.linspace(low, high, CURVE_POINTS) if at is None else np.asarray(at, float).ravel()
+    rows, features = x.reshape(-1, 1), model.features_
+    coef = np.asarray(model.coef_, np.float64).reshape(features.n_components, -1)
+    mean = gradient(features, coef, rows)[:, 0, target]
+    ax = axes(ax)
+    if hasattr(model, "posterior_"):
+        std = gradient_std(features, model.posterior_, rows)[:, 0, target]
+        reach = ndtri(0.5 + coverage / 2) * std
+        words = f"{coverage:.0%} of the slope"
+        ax.fill_between(x, mean - reach, mean + reach, color=COLOURS[0], alpha=BAND, lw=0,
+                        label=words)  # fmt: skip
+    ax.axhline(0, color=GREY, lw=0.8)
+    ax.plot(x, mean, color=COLOURS[0], label=f"slope of the fit, R = {features.n_components}")
+    ax.set(xlabel=input_label(model, 0), ylabel=_slope_label(model, target))
+    legend(ax)
+    return ax
+
+
+def partial_dependence(
+    model: Any, name: str, ax: Axes | None = None, *, grid: ArrayLike | int = 50, target: int = 0
+) -> Axes:
+    """The mean prediction against one input, the others as in the row sample; ticks are deciles.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        With a row sample.
+    name : str
+        The input.
+    ax : Axes, optional
+    grid : (g,) array or int
+        Values of the input, or how many of its quantiles in the row sample.
+    target : int
+        Position of the target, or of the class.
+
+    Notes
+    -----
+    Far from the ticks there are few rows. Where inputs are correlated the mean includes rows that
+    do not occur.
+
+    Examples
+    --------
+    >>> import numpy as np, rff_stream as rs
+    >>> from matplotlib.figure import Figure
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (300, 2)); y = X[:, 0] ** 2 + X[:, 1]
+    >>> model = rs.KernelRidge(n_components=64, random_state=0, progress=False).fit(X, y)
+    >>> partial_dependence(model, "x0", Figure().subplots()).get_ylabel()
+    'mean of y'
+    """
+    values, mean = inspect.partial_dependence(model, name, grid)
+    index = model.columns_.inputs.index(name)
+    ax = axes(ax)
+    ax.plot(values, mean[:, target], color=COLOURS[0])
+    deciles = np.quantile(sample_of(model)[0][:, index], np.linspace(0.1, 0.9, 9))
+    shown = deciles[(deciles >= values[0]) & (deciles <= values[-1])]
+    ax.plot(shown, np.zeros(len(shown)), "|", color=GREY, ms=9, mew=1,
+            transform=ax.get_xaxis_transform(), clip_on=False)  # fmt: skip
+    classes = getattr(model, "classes_", None)
+    if classes is None:
+        of = target_label(model, target)
+    else:
+        of = f"the score of {classes[target if len(classes) > 2 else 1]}"
+    ax.set(xlabel=input_label(model, index), ylabel=f"mean of {of}")
     return ax
 
 
@@ -195,6 +297,14 @@ def observed(
     ax.set_title(f"{words}, RMSE {rmse:.3g}", fontsize="medium")
     legend(ax)
     return ax
+
+
+def _slope_label(model: Any, target: int) -> str:
+    """ "∂sst/∂lat [K/degrees_north]"."""
+    columns = model.columns_
+    name = f"∂{columns.targets[target]}/∂{columns.inputs[0]}"
+    units = [columns.units[k] if len(columns.units) > k else "" for k in (1 + target, 0)]
+    return axis_label(name, "/".join(units) if all(units) else "")
 
 
 def _linear_scale(center: float | None, limits: tuple[float, float] | None) -> Normalize:

@@ -1,10 +1,11 @@
-"""Plots of rows: their density, their novelty scores, their principal components."""
+"""Plots of rows: their density, novelty scores, classes and principal components."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.density import DensityEstimate
@@ -130,6 +131,82 @@ def novelty(model: Any, ax: Axes | None = None, *, box: Array | None = None) -> 
     return ax
 
 
+def decision(
+    model: Any,
+    ax: Axes | None = None,
+    *,
+    data: tuple[Array, ArrayLike] | None = None,
+    box: Array | None = None,
+    margins: tuple[float, float] | None = None,
+) -> Axes:
+    """Which class is predicted where, over two inputs, with rows of each class.
+
+    Parameters
+    ----------
+    model : KernelClassifier, or another classifier with the methods of scikit-learn
+        Fitted on two inputs.
+    ax : Axes, optional
+    data : (X, y), optional
+        Rows (m, 2) to show, and their classes; the title gives the share that is predicted right.
+        By default the row sample, without its classes.
+    box : (2, 2) array, optional
+        Lowest and highest values; by default the range of ``data``, or of the row sample.
+    margins : (low, high), optional
+        Scores of two classes that are drawn as dashed lines; by default those of a hinge machine.
+
+    Returns
+    -------
+    Axes
+        A colour for each class, and lines where the predicted class changes.
+
+    Raises
+    ------
+    ValueError
+        For other than two inputs, more classes than colours (six), or ``margins`` of more than
+        two classes.
+
+    Examples
+    --------
+    >>> import numpy as np, rff_stream as rs
+    >>> from matplotlib.figure import Figure
+    >>> X = np.random.default_rng(0).normal(size=(200, 2)); y = X[:, 0] > 0
+    >>> model = rs.KernelClassifier(n_components=32, random_state=0, progress=False).fit(X, y)
+    >>> ax = decision(model, Figure().subplots(), data=(X, y))
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['False', 'True']
+    """
+    classes = list(model.classes_)
+    if len(classes) > len(COLOURS):
+        raise ValueError(
+            f"The model has {len(classes)} classes, and this picture has {len(COLOURS)} colours. "
+            "Draw the probability of one class with plot.surface."
+        )
+    margins = getattr(model, "margins_", None) if margins is None else margins
+    if margins is not None and len(classes) > 2 and np.ndim(margins) == 1:
+        raise ValueError(
+            f"margins={tuple(margins)} but the model has {len(classes)} classes, and margins are "
+            "those of a score of two. Leave margins out."
+        )
+    x, y, places = grid_of(_decision_box(model, data, box), GRID)
+    found = np.asarray(model.predict(places))
+    index = np.array([classes.index(each) for each in found.tolist()]).reshape(len(y), len(x))
+    ax = axes(ax)
+    levels = np.arange(len(classes) + 1) - 0.5
+    ax.contourf(x, y, index, levels=levels, colors=COLOURS[: len(classes)], alpha=BAND)
+    if len(classes) == 2:
+        scores = np.asarray(model.decision_function(places)).reshape(len(y), len(x))
+        lines = [0.0] if margins is None else sorted([*np.ravel(margins), np.mean(margins)])
+        styles = ["-"] if margins is None else ["--", "-", "--"]
+        ax.contour(x, y, scores, levels=lines, linestyles=styles, colors="black", linewidths=1)
+    else:
+        for k in range(len(classes)):
+            own = (index == k).astype(float)
+            ax.contour(x, y, own, levels=[0.5], colors="black", linewidths=0.6)
+    _class_rows(model, ax, classes, data)
+    ax.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]))
+    return ax
+
+
 def components(shares: Any, ax: Axes | None = None) -> Axes:
     """Share of the variance in feature space that each component explains, and their sum.
 
@@ -149,6 +226,43 @@ def components(shares: Any, ax: Axes | None = None) -> Axes:
     ax.set_xticks(places[::step])
     legend(ax, loc="center right")
     return ax
+
+
+def _decision_box(model: Any, data: tuple[Array, ArrayLike] | None, box: Array | None) -> Float64:
+    """Lowest and highest values (2, 2) of what is drawn."""
+    d = getattr(model, "n_features_in_", None)
+    if hasattr(model, "columns_"):
+        require_inputs(model, 2)
+    elif d != 2:
+        raise ValueError(f"The model has {d} inputs, and this picture shows 2.")
+    if box is not None:
+        return np.asarray(box, np.float64)
+    if data is None:
+        return box_of(model)
+    rows = np.asarray(data[0], np.float64)
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    return np.stack([low - 0.05 * (high - low), high + 0.05 * (high - low)])
+
+
+def _class_rows(
+    model: Any, ax: Axes, classes: list[Any], data: tuple[Array, ArrayLike] | None
+) -> None:
+    """Rows of each class with a mark of its own, and the labels of the axes."""
+    if hasattr(model, "columns_"):
+        ax.set(xlabel=input_label(model, 0), ylabel=input_label(model, 1))
+    else:
+        ax.set(xlabel="x0", ylabel="x1")
+    if data is None:
+        if hasattr(model, "columns_"):
+            ax.plot(*sample_of(model)[0].T, ".", color=GREY, ms=3, alpha=0.6)
+        return
+    rows, labels = np.asarray(data[0], np.float64), np.asarray(data[1])
+    for k, (label, mark) in enumerate(zip(classes, "o^sDvP", strict=False)):
+        style: dict[str, Any] = {"ls": "none", "ms": 3.5, "mec": "white", "mew": 0.3}
+        ax.plot(*rows[labels == label].T, marker=mark, color=COLOURS[k], label=str(label), **style)
+    right = float(np.mean(np.asarray(model.predict(rows)) == labels))
+    ax.set_title(f"{len(rows):,} rows, {right:.1%} right", fontsize="medium")
+    legend(ax, title="class", loc="upper right")
 
 
 def _density_curve(model: Any, ax: Axes, box: Float64, rows: Float64, label: str) -> Axes:
