@@ -30,7 +30,7 @@ from PIL import Image
 from scipy.special import ndtri
 
 import rff_stream as rs
-from rff_stream.plot.canvas import COLOURS, GREY, plain_ticks
+from rff_stream.plot.canvas import COLOURS, GREY, on_paper, plain_ticks
 
 HERE = Path(__file__).resolve().parent
 STATIC = HERE / "_static"
@@ -38,18 +38,6 @@ NOTEBOOKS = HERE.parent / "notebooks"
 
 PAPER, INK = "#131416", "#CFD0D0"
 """Background and text of the dark site (Furo)."""
-
-DARK = {
-    "figure.facecolor": PAPER,
-    "savefig.facecolor": PAPER,
-    "axes.facecolor": PAPER,
-    "legend.facecolor": PAPER,
-    **dict.fromkeys(
-        ("text.color", "axes.labelcolor", "axes.titlecolor", "axes.edgecolor", "xtick.color",
-         "ytick.color", "legend.edgecolor", "legend.labelcolor"),
-        INK,
-    ),
-}  # fmt: skip
 
 Drawing = Callable[[], Figure]
 """Draws what was computed before, in the colours that are set."""
@@ -315,6 +303,7 @@ def air() -> Drawing:
 
     def draw() -> Figure:
         figure, panels = plt.subplots(1, 3, figsize=(12.8, 3.0), dpi=85, layout="constrained")
+        figure.get_layout_engine().set(wspace=0.06)  # a label of one panel is not one of the next
         for ax, (title, image) in zip(panels, shown.items(), strict=True):
             rs.plot.surface(image, ax, limits=limits)
             ax.set_title(title)
@@ -381,33 +370,41 @@ def report() -> None:
         page = Path(folder) / "demo" / "report.html"
         words = ["-m", "rff_stream", "demo", "--days", "20", "--output", page.parent]
         subprocess.run([sys.executable, *words], check=True)
-        for width, height in ((1280, 2900), (390, 5200)):
-            shot = STATIC / f"report-{width}.png"
-            subprocess.run(
-                [browser, "--headless", "--no-sandbox", "--hide-scrollbars", f"--screenshot={shot}",
-                 f"--window-size={width},{height}", page.as_uri()],
-                check=True, capture_output=True,
-            )  # fmt: skip
-            trim(shot)
+        for width, height in ((1280, 3600), (390, 5200)):
+            for form, number in (("", 1), ("-dark", 0)):  # of Chromium's preferredColorScheme
+                shot = STATIC / f"report-{width}{form}.png"
+                subprocess.run(
+                    [browser, "--headless", "--no-sandbox", "--hide-scrollbars",
+                     f"--blink-settings=preferredColorScheme={number}", f"--screenshot={shot}",
+                     f"--window-size={width},{height}", page.as_uri()],
+                    check=True, capture_output=True,
+                )  # fmt: skip
+                trim(shot)
+                in_few_colours(shot)
 
 
 def trim(path: Path) -> None:
     """Cut the empty rows at the end of a picture."""
-    pixels = plt.imread(path)
-    used = np.flatnonzero((pixels[..., :3] < 0.98).any(axis=(1, 2)))
+    pixels = plt.imread(path)[..., :3]
+    used = np.flatnonzero((abs(pixels - pixels[-1, 0]) > 0.02).any(axis=(1, 2)))
     plt.imsave(path, pixels[: used[-1] + 24])
 
 
 def keep(draw: Drawing, name: str) -> None:
-    """Save both forms of a picture, in no more colours than an eye tells apart."""
-    for form, colours in (("", {}), ("-dark", DARK)):
+    """Save both forms of a picture."""
+    for form, colours in (("", {}), ("-dark", on_paper(PAPER, INK))):
         with plt.rc_context(colours):
             path = STATIC / f"{name}{form}.png"
             draw().savefig(path)
             plt.close("all")
-        with Image.open(path) as whole:
-            few = whole.convert("RGB").quantize(256, dither=Image.Dither.NONE)
-        few.save(path, optimize=True)
+        in_few_colours(path)
+
+
+def in_few_colours(path: Path) -> None:
+    """Write a picture again in no more colours than an eye tells apart."""
+    with Image.open(path) as whole:
+        few = whole.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    few.save(path, optimize=True)
 
 
 PICTURES: dict[str, Callable[[], Drawing]] = {

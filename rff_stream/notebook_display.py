@@ -62,7 +62,8 @@ def table(
 ) -> str:
     """An HTML table; the first cell of a row is its name, one cell may be in bold."""
     heads = "".join(
-        f'<th style="{NUMBER};{RULE}">{html.escape(each, quote=False)}</th>' for each in head
+        f'<th style="{NUMBER if i else CELL};{RULE}">{html.escape(each, quote=False)}</th>'
+        for i, each in enumerate(head)
     )
     lines = []
     for i, (name, *cells) in enumerate(rows):
@@ -70,7 +71,8 @@ def table(
         if marked is not None and marked[0] == i:
             texts[marked[1]] = f"<b>{texts[marked[1]]}</b>"
         body = "".join(f'<td style="{NUMBER}">{text}</td>' for text in texts)
-        lines.append(f'<tr><th style="{CELL}">{html.escape(name, quote=False)}</th>{body}</tr>')
+        words = html.escape(name, quote=False).replace("_", "_<wbr>")  # where a name may break
+        lines.append(f'<tr><th style="{CELL}">{words}</th>{body}</tr>')
     return (
         f'<table style="{FRAME}"><thead><tr>{heads}</tr></thead>'
         f"<tbody>{''.join(lines)}</tbody></table>"

@@ -33,7 +33,15 @@ from rff_stream.model.facts import enough_features, maps_of, model_card, units_o
 from rff_stream.model.input_rows import open_later
 from rff_stream.moments import Moments
 from rff_stream.notebook_display import Card, numbers, table
-from rff_stream.plot.canvas import mean_of, sample_of, std_of, target_label
+from rff_stream.plot.canvas import (
+    BLANKS,
+    COLOURS,
+    mean_of,
+    on_paper,
+    sample_of,
+    std_of,
+    target_label,
+)
 from rff_stream.sources import Selection
 from rff_stream.sources.rows import EPOCH
 from rff_stream.statistics.scores import ClassScores, Residuals
@@ -120,22 +128,44 @@ WIDTH, HEIGHT = 6.4, 4.2
 CANDIDATES_OF_HEIGHT = 12
 """Candidates that a picture of this height has room for."""
 
+COLOURS_OF_PAGE = {
+    "ink": ("#1a1a1a", "#d6d6d6"),
+    "soft": ("#444444", "#a9adb1"),
+    "paper": ("#ffffff", "#131416"),
+    "blank": BLANKS,
+    "rule": (COLOURS[0], COLOURS[5]),
+}
+"""Name of a colour in CSS -> on light and on dark paper, as the reader's system asks."""
+
+COLOURS_OF_DRAWING = {"ink": "#010203", "paper": "#fdfeff", "blank": BLANKS[0].lower()}
+"""What stands for these colours while a picture is drawn: no plot has such colours of its own."""
+
+
+def colours_of_page() -> str:
+    """The colours as CSS, for the page and for each picture, which is a document of its own."""
+    light, dark = (
+        " ".join(f"--{name}: {pair[form]};" for name, pair in COLOURS_OF_PAGE.items())
+        for form in (0, 1)
+    )
+    dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
+    return f":root {{ color-scheme: light dark; {light} }}\n{dark}"
+
+
 STYLE = """
-:root { color-scheme: light; }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 76rem; padding: 1rem; line-height: 1.45;
-  font-family: system-ui, "DejaVu Sans", sans-serif; color: #1a1a1a; background: #fff; }
+  font-family: system-ui, "DejaVu Sans", sans-serif; color: var(--ink); background: var(--paper); }
 h1 { font-size: 1.5rem; margin: .2rem 0; }
-h2 { font-size: 1.15rem; margin: 1.6rem 0 .4rem; border-bottom: 2px solid #0072B2; }
+h2 { font-size: 1.15rem; margin: 1.6rem 0 .4rem; border-bottom: 2px solid var(--rule); }
 .lead { font-size: 1.05rem; max-width: 60rem; }
 .row { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
 .row > * { flex: 1 1 min(28rem, 100%); min-width: 0; max-width: 100%; }
 img { width: 100%; max-width: 640px; height: auto; }
 figure { margin: 0; }
-figcaption { font-size: .85rem; color: #444; }
+figcaption { font-size: .85rem; color: var(--soft); }
 .wide { overflow-x: auto; }
 .row > .wide:has(> p:only-child) { flex-basis: 100%; }
-summary { cursor: pointer; color: #0072B2; }
+summary { cursor: pointer; color: var(--rule); }
 table { font-variant-numeric: tabular-nums; }
 td { overflow-wrap: anywhere; }
 .wide :is(td, th) { white-space: normal !important; }
@@ -143,7 +173,7 @@ td { overflow-wrap: anywhere; }
 @media (max-width: 40rem) {
   .wide { font-size: .8rem; }
   .wide :is(td, th) { padding: .15em .3em !important; }
-  .wide :is(td, th):first-child { overflow-wrap: anywhere; min-width: 6rem; }
+  .wide :is(td, th):first-child { overflow-wrap: anywhere; min-width: 7rem; }
 }
 code { font-size: .85rem; overflow-wrap: anywhere; }
 """.strip()
@@ -178,7 +208,7 @@ def page(title: str, lead: str, sections: Sequence[Section]) -> str:
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'{GENERATOR}<link rel="icon" href="data:,">'
-        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>"
+        f"<title>{html.escape(title)}</title><style>{colours_of_page()}\n{STYLE}</style></head>"
         f'<body><h1>{html.escape(title)}</h1><p class="lead">{html.escape(lead)}</p>'
         f"{body}</body></html>\n"
     )
@@ -191,14 +221,20 @@ def paragraph(*sentences: str) -> str:
 
 
 def picture(draw: Callable[[Axes], Any], caption: str, height: float = HEIGHT) -> str:
-    """What a function draws, as an SVG inside the page."""
+    """What a function draws, as an SVG inside the page, in its colours."""
+    import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH, height), layout="constrained", dpi=100)
-    draw(figure.subplots())
-    written = io.BytesIO()
-    figure.savefig(written, format="svg", metadata={"Date": None})
-    source = base64.b64encode(written.getvalue()).decode()
+    written, stands = io.StringIO(), COLOURS_OF_DRAWING
+    with mpl.rc_context(on_paper(stands["paper"], stands["ink"])):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained", dpi=100)
+        draw(figure.subplots())
+        figure.savefig(written, format="svg", metadata={"Date": None})
+    drawn = written.getvalue()
+    for name, colour in stands.items():
+        drawn = drawn.replace(colour, f"var(--{name})")
+    drawn = drawn.replace("<defs>", f"<style>{colours_of_page()}</style><defs>", 1)
+    source = base64.b64encode(drawn.encode()).decode()
     words = html.escape(caption)
     return (
         f'<figure><img alt="{words}" src="data:image/svg+xml;base64,{source}">'
@@ -320,9 +356,9 @@ def depends(model: Any) -> Section:
     inputs = [[name, f"{share:.1%}"] for name, share in shares[:MOST_INPUTS]]
     leading = enumerate(directions.shares[:MOST_DIRECTIONS].tolist())
     combined = [
-        [f"{share:.1%}", directions.combination(k)] for k, share in leading if share >= 0.01
+        [directions.combination(k), f"{share:.1%}"] for k, share in leading if share >= 0.01
     ]
-    tables = table(["input", "share"], inputs) + table(["share", "combination"], combined)
+    tables = table(["input", "share"], inputs) + table(["combination", "share"], combined)
     words = paragraph(
         "Shares of the squared slope of the fitted function over its row sample, inputs over "
         "their standard deviations."

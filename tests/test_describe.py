@@ -43,7 +43,7 @@ class Balanced(HTMLParser):
 def read(page: str) -> str:
     """The words of a page whose tags balance, and that has no script."""
     parser = Balanced()
-    parser.feed(page)
+    parser.feed(page.replace("<wbr>", ""))  # a place where a word may break
     parser.close()
     assert parser.open == []
     return " ".join(parser.words)

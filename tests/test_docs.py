@@ -179,10 +179,11 @@ def test_a_package_index_can_follow_every_link_of_the_readme() -> None:
     """What the build writes into the package, by the patterns of pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    before = re.findall(r"\]\(([^)]+)\)", text)
+    links = re.compile(r"""(?:\]\(|src(?:set)?=")([^)"]+)[)"]""")
+    before = links.findall(text)
     for each in project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]:
         text = re.sub(each["pattern"], each["replacement"], text)
-    after = re.findall(r"\]\(([^)]+)\)", text)
+    after = links.findall(text)
     home = project["project"]["urls"]["Homepage"]
     files = home.replace("github.com", "raw.githubusercontent.com")
     assert len(after) == len(before) > 5
@@ -190,3 +191,4 @@ def test_a_package_index_can_follow_every_link_of_the_readme() -> None:
         assert new in {old, f"{home}/blob/main/{old}", f"{files}/main/{old}"}
         assert new.startswith("https://")
         assert old == new or (ROOT / old).exists()
+    assert "![" not in text, "pictures have a light and a dark form: <picture>"

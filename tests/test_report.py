@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray as xr
@@ -18,9 +19,9 @@ from click.testing import CliRunner
 
 import rff_stream as rs
 from rff_stream.cli import main
-from rff_stream.report import assess, report, write_report
+from rff_stream.report import COLOURS_OF_DRAWING, assess, report, write_report
 
-VOID = {"img", "link", "meta"}
+VOID = {"img", "link", "meta", "wbr"}
 HEADINGS = [
     "What was fitted, and on what",
     "How good it is",
@@ -243,10 +244,30 @@ def test_names_cannot_break_the_page(rng: np.random.Generator, tmp_path: Path) -
     assert "<b>x</b>" in read((tmp_path / "r.html").read_text(encoding="utf-8")).words
 
 
+def test_every_colour_of_page_and_pictures_has_a_light_and_a_dark_form(process: Any) -> None:
+    x, y = rows(np.random.default_rng(0), 100)
+    html = report(process, test=assess(process, x, target=y))
+    style = re.search("<style>(.*?)</style>", html, re.S)
+    assert style is not None
+    free = re.sub(r"--\w+: #\w+;", "", style[1])
+    assert "prefers-color-scheme: dark" in style[1] and "#" not in free
+    drawn = [
+        base64.b64decode(each).decode() for each in re.findall(r"svg\+xml;base64,([^\"]+)", html)
+    ]
+    assert drawn
+    for each in drawn:
+        assert "prefers-color-scheme: dark" in each
+        outside = re.sub("<style>.*?</style>", "", each, flags=re.S)
+        assert {"var(--ink)", "var(--paper)"} <= set(re.findall(r"var\(--\w+\)", outside))
+        named = set(re.findall("#[0-9a-f]{6}", outside))
+        assert not named & {"#000000", "#ffffff", *COLOURS_OF_DRAWING.values()}
+
+
 @pytest.mark.optional
+@pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_browser_asks_for_nothing_and_complains_of_nothing(
-    process: Any, rng: np.random.Generator, tmp_path: Path, width: int
+    process: Any, rng: np.random.Generator, tmp_path: Path, width: int, dark: bool
 ) -> None:
     """Headless Chromium with every host but this one cut off; its own pings are not the page's."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
@@ -258,9 +279,12 @@ def test_a_browser_asks_for_nothing_and_complains_of_nothing(
     words += ["--disable-background-networking", "--disable-component-update", "--no-first-run"]
     words += ["--enable-logging=stderr", f"--log-net-log={tmp_path / 'net.json'}"]
     words += [f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},3000"]
+    words += [f"--blink-settings=preferredColorScheme={0 if dark else 1}"]
     words += [f"--screenshot={tmp_path / 'shot.png'}", (tmp_path / "r.html").as_uri()]
     done = subprocess.run([browser, *words], capture_output=True, text=True, timeout=100)
     assert (tmp_path / "shot.png").stat().st_size > 20_000
+    light = plt.imread(tmp_path / "shot.png")[..., :3].mean()
+    assert light < 0.2 if dark else light > 0.8
     assert "CONSOLE" not in done.stderr, done.stderr
     asked = re.findall(r'"url":"(\w+)://([^/"]*)', (tmp_path / "net.json").read_text())
     own = ("google.com", "googleapis.com", "gvt1.com", "gstatic.com")

@@ -24,6 +24,9 @@ GREY = "#808080"
 VALUES, DIFFERENCES = "cividis", "RdBu_r"
 """Colour maps of values, and of differences from 0."""
 
+BLANKS = ("#D9D9D9", "#404040")
+"""Of places without a value, on light and on dark paper."""
+
 BAND = 0.22
 """Opacity of a band."""
 
@@ -59,7 +62,15 @@ def blank() -> str:
     import matplotlib as mpl
     from matplotlib.colors import to_rgb
 
-    return "#D9D9D9" if sum(to_rgb(mpl.rcParams["axes.facecolor"])) > 1.5 else "#404040"
+    return BLANKS[0] if sum(to_rgb(mpl.rcParams["axes.facecolor"])) > 1.5 else BLANKS[1]
+
+
+def on_paper(paper: str, ink: str) -> Any:
+    """Settings of matplotlib for paper and ink of these colours."""
+    papers = ("figure.facecolor", "savefig.facecolor", "axes.facecolor", "legend.facecolor")
+    inks = ("text.color", "axes.labelcolor", "axes.titlecolor", "axes.edgecolor", "xtick.color",
+            "ytick.color", "legend.labelcolor")  # fmt: skip
+    return dict.fromkeys(papers, paper) | dict.fromkeys(inks, ink) | {"legend.edgecolor": GREY}
 
 
 def legend(ax: Axes, **choices: Any) -> None:
