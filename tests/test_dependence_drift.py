@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import dask
@@ -96,12 +97,61 @@ def test_scores_add_subtract_and_scale(model, rng):
     assert (whole - parts[1]).n == DAY
     twice = scores(np.r_[X, X], np.r_[y, y])
     np.testing.assert_allclose(scores(X, y, np.full(len(X), 2.0)).squares, twice.squares)
+    change = parts[0].change(parts[1])
+    scaled = parts[0].scale(3.0).change(parts[1].scale(0.5))
+    assert scaled.p_value == pytest.approx(change.p_value)
     found = []
     for scheduler in ("sync", "threads"):
         with dask.config.set(scheduler=scheduler):
             lazy = da.from_array(X, chunks=(100, D)), da.from_array(y, chunks=100)
             found.append(scores(*lazy).squares)
     np.testing.assert_array_equal(*found)
+
+
+def copied(X, y, label, rng, times):
+    """Each row so many times, in any order."""
+    order = rng.permutation(times * len(X))
+    return (np.tile(each, (times, *[1] * (each.ndim - 1)))[order] for each in (X, y, label))
+
+
+@pytest.mark.parametrize("times", [2, 5])
+def test_copies_are_one_row(model, rng, times):
+    X, y, label = days(rng, 2)
+    change = partial(rs.inspect.dependence_drift, model, reference=0, n_directions=1)
+    once = change(X, y, by=label)[1]
+    some, y_some, label_some = copied(X, y, label, rng, times)
+    found = change(some, y_some, by=label_some)[1]
+    assert (found.n_a, found.n_b) == (DAY, DAY)
+    assert found.statistic == pytest.approx(once.statistic)
+    assert found.p_value == pytest.approx(once.p_value)
+    heavy = change(X, y, np.full(len(X), float(times)), by=label)[1]
+    assert heavy.p_value == pytest.approx(once.p_value)
+
+
+def test_copies_are_counted_by_the_sample_of_large_days(model, rng):
+    """20,000 rows three times in each of two days, of which 2,000 are kept: the ratio of
+    two statistics is known to a third, whose log is 7 standard errors of 160 pairs from 0."""
+    X, y = day(rng, 40_000)
+    label = np.repeat([0, 1], 20_000)
+    change = partial(rs.inspect.dependence_drift, model, reference=0, n_directions=1)
+    once = change(X, y, by=label)[1]
+    some, y_some, label_some = copied(X, y, label, rng, 3)
+    found = change(some, y_some, by=label_some)[1]
+    assert found.statistic == pytest.approx(once.statistic, rel=0.35)
+    assert found.n_a == pytest.approx(20_000, rel=0.35)
+
+
+@pytest.mark.slow
+def test_level_with_copies(model):
+    """Each row three times: with copies as rows of their own 47 of 60 p-values were below .05."""
+    found = []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        X, y, label = copied(*days(rng, 2), rng, 3)
+        change = rs.inspect.dependence_drift(model, X, y, by=label, reference=0, n_directions=1)
+        found.append(change[1].p_value)
+    assert (np.array(found) < 0.05).sum() <= stats.binom.ppf(0.9995, 60, 0.05)
+    assert stats.kstest(found, "uniform").pvalue > 0.001
 
 
 def test_what_cannot_be_compared_is_refused(model, rng):

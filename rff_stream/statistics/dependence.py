@@ -8,17 +8,22 @@ If y still depends on x as it did, m is the same for two samples but for chance.
 input moves the entries with 1, and a turn of the directions those with ∂g/∂u: they are the slopes
 of the squared error by the directions. Two samples differ by T² (Hotelling 1931), each with its own
 S, so that days may have noise of their own.
+
+Copies of a row are one row of their summed weight: with c of each, Σ w² is c times as large, and
+the rows are n/c. A row sample tells c.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
 from scipy import linalg, stats
 
 from rff_stream._array import Array, Float64
+from rff_stream.moments.copies import different_share, mean_copies
+from rff_stream.moments.row_sample import RowSample
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.added_fields import AddedFields
 from rff_stream.statistics.metric_step import MetricStepStatistic
@@ -26,6 +31,9 @@ from rff_stream.statistics.protocol import Sink
 
 NUMBERS = 1 << 20
 """Entries of s that are in memory at once: 8 MB."""
+
+SAMPLE_ROWS = 2000
+"""Rows that are kept to see how often each stands."""
 
 ROWS_OF_EACH = 5
 """Rows that a sample must have for each entry of s: with fewer, S is hardly known."""
@@ -39,7 +47,7 @@ class DependenceChange:
     statistic: float  # T², p (the entries of s) on average when nothing changed
     inputs: dict[str, float]
     """The p-value of each input's entries alone, not corrected for their number."""
-    n_a: int  # rows
+    n_a: int  # rows; copies count once
     n_b: int
 
 
@@ -59,6 +67,8 @@ class DependenceScores(AddedFields):
         Σ w and Σ w².
     n : int
         Rows.
+    sample : RowSample
+        Some rows [x, y, w].
     """
 
     sums: ClassVar[tuple[str, ...]] = ("total", "squares", "weight", "squared_weight")
@@ -71,9 +81,29 @@ class DependenceScores(AddedFields):
     weight: float
     squared_weight: float
     n: int
+    sample: RowSample
 
     def __sizeof__(self) -> int:
-        return int(self.squares.nbytes) + 1024
+        return int(self.squares.nbytes) + self.sample.nbytes + 1024
+
+    def scale(self, factor: float) -> Self:
+        """Every weight times ``factor`` > 0; n unchanged."""
+        found = AddedFields.scale(self, factor)
+        squared = self.squared_weight * factor**2
+        return replace(found, squared_weight=squared, sample=self.sample.scale(factor))
+
+    def _plus(self, other: Self, sign: int) -> Self:
+        found = AddedFields._plus(self, other, sign)
+        kept = self.sample + other.sample if sign > 0 else self.sample - other.sample
+        return replace(found, sample=kept)
+
+    @property
+    def copies(self) -> float:
+        """How often a row stands on average, as far as the sample tells."""
+        rows = self.sample.rows[:, :-1]
+        if different_share(rows) == 1.0:
+            return 1.0
+        return mean_copies(rows, self.n, self.sample.keys)
 
     def change(self, other: Self, target: str | None = None) -> DependenceChange:
         """How far another sample is from this one.
@@ -88,7 +118,8 @@ class DependenceScores(AddedFields):
         other = self.matched(other)
         place = self.place_of(target)
         d, size = len(self.inputs), self.total[place].size
-        fewest = min(self.n, other.n)
+        different = [round(each.n / each.copies) for each in (self, other)]
+        fewest = min(different)
         if fewest < ROWS_OF_EACH * size:
             raise ValueError(
                 f"A sample has {fewest} rows, and {size} numbers are compared: {d} inputs, by "
@@ -97,13 +128,13 @@ class DependenceScores(AddedFields):
             )
         apart, variance = np.zeros(size), np.zeros((size, size))
         parts = []
-        for sign, each in ((1, self), (-1, other)):
+        for sign, each, n in zip((1, -1), (self, other), different, strict=True):
             mean = each.total[place].ravel() / each.weight
             own = each.squares[place] / each.weight - np.outer(mean, mean)
-            own *= each.squared_weight / each.weight**2
+            own *= each.copies * each.squared_weight / each.weight**2
             apart += sign * mean
             variance += own
-            parts.append((own, each.n))
+            parts.append((own, n))
         blocks = np.arange(size).reshape(d, -1)
         inputs = {
             name: _chance(apart[own], variance[np.ix_(own, own)],
@@ -111,7 +142,7 @@ class DependenceScores(AddedFields):
             for name, own in zip(self.inputs, blocks, strict=True)
         }  # fmt: skip
         statistic, p_value = _chance(apart, variance, parts)
-        return DependenceChange(p_value, statistic, inputs, self.n, other.n)
+        return DependenceChange(p_value, statistic, inputs, *different)
 
     def matched(self, other: Self) -> Self:
         rule = "cannot be compared unless they are about one fit. Take those of one model."
@@ -160,8 +191,10 @@ class _ScoreSink:
         self._total = np.zeros((len(of.targets), d, k + 1))
         self._squares = np.zeros((len(of.targets), d * (k + 1), d * (k + 1)))
         self._weight, self._squared, self._n = 0.0, 0.0, 0
+        self._sample = RowSample.empty(SAMPLE_ROWS, d + len(of.targets) + 1)
 
     def add(self, rows: Rows, places: Array) -> None:
+        self._sample = self._sample.with_rows(places, rows.x, rows.y, rows.w)
         count = max(NUMBERS // self._squares.shape[1], 1)
         for start in range(0, len(rows.x), count):
             part = slice(start, start + count)
@@ -189,5 +222,5 @@ class _ScoreSink:
         of = self._of
         return DependenceScores(
             of.inputs, of.targets, of.directions, self._total, self._squares, self._weight,
-            self._squared, self._n,
+            self._squared, self._n, self._sample,
         )  # fmt: skip
