@@ -455,3 +455,48 @@ def test_the_garbage_collector_closes_no_netcdf_file(tmp_path, monkeypatch):
     assert closed == ["by hand"] * 2
     paths.close_netcdf()
     assert closed == ["by hand"] * 5
+
+
+def with_fills(key: str, dtype: str) -> xr.Dataset:
+    """Two values of y are -99, which an attribute says is missing; so is one of the input."""
+    t = np.arange(30)
+    y, a = (10 * np.sin(t)).astype(dtype), np.cos(t)
+    y[[3, 4]], a[7] = -99, -99
+    fill = {key: np.array(-99, dtype).item()}
+    data = xr.Dataset({"y": ("t", y, fill), "a": ("t", a, {key: -99.0})}, coords={"t": t})
+    return data.assign_coords(t=data.t.assign_attrs({key: 12}))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int16"])
+@pytest.mark.parametrize("key", ["_FillValue", "missing_value"])
+def test_values_that_an_attribute_calls_missing_are_missing(key, dtype, tmp_path):
+    """As where the same data set is opened; rioxarray, and a file that was not decoded, have it."""
+    data = with_fills(key, dtype)
+    data.to_netcdf(tmp_path / "rows.nc")
+    data.to_zarr(tmp_path / "rows.zarr", consolidated=False)
+    raw = xr.open_dataset(tmp_path / "rows.nc", mask_and_scale=False)
+    stored = xr.open_zarr(tmp_path / "rows.zarr", mask_and_scale=False, consolidated=False)
+    lazy = xr.open_zarr(
+        tmp_path / "rows.zarr", mask_and_scale=False, consolidated=False, chunks=None
+    )
+    arrays = {"memory": data, "Dask": data.chunk(t=7), "file": raw, "stored": stored, "lazy": lazy}
+    expected = [i for i in range(30) if i not in (3, 4, 7, 12)]
+    for name, each in {**arrays, "path": str(tmp_path / "rows.zarr")}.items():
+        source = open_source(each, "y", inputs=["a", "t"], missing_rows="drop")
+        rows = read(source)
+        np.testing.assert_allclose(rows.y[:, 0], data.y.values[expected], err_msg=name)
+        np.testing.assert_array_equal(rows.x[:, 1], expected, err_msg=name)
+        with pytest.raises(DataError, match="holds . NaN"):
+            read(open_source(each, "y", inputs=["a"]))
+    assert data.y.attrs and data.y.values[3] == -99  # as it was
+
+
+@pytest.mark.parametrize("key", ["scale_factor", "add_offset", "_Unsigned"])
+def test_values_that_may_be_packed_are_refused(key):
+    value = "true" if key == "_Unsigned" else 0.5
+    data, name = cube(), "t"
+    data[name].attrs[key] = value
+    with pytest.raises(DataError, match=rf"'{name}' has the attribute {key}={value!r}: .*decode"):
+        open_source(data, name, inputs=["time"])
+    data[name].attrs[key] = {"scale_factor": 1.0, "add_offset": 0, "_Unsigned": "false"}[key]
+    assert open_source(data, name, inputs=["time"]).columns.targets == (name,)

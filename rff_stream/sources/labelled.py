@@ -284,6 +284,7 @@ def variable_from(
     name: str, variable: xarray.Variable, labels: Mapping[str, Array], missing_chunks: str
 ) -> Variable:
     """A variable of the data set; values in a file stay there."""
+    variable = masked(name, variable)
     dims = tuple(str(dim) for dim in variable.dims)
     more: dict[str, Any] = {
         "units": str(variable.attrs.get("units", "")),
@@ -300,6 +301,45 @@ def variable_from(
     return Variable(name, dims, handle, "lazy", bounds, chunked, **more)
 
 
+PACKED = {"scale_factor": 1, "add_offset": 0, "_Unsigned": "false"}
+"""Attributes that change values where they are decoded, and what they are if they change none."""
+
+MASKS = ("_FillValue", "missing_value")
+"""Attributes that name values which are missing."""
+
+
+def masked(name: str, variable: xarray.Variable) -> xarray.Variable:
+    """The variable with NaN for the values that its attributes name as missing.
+
+    xarray decodes these when it opens a file, and then moves them into the encoding. Attributes
+    are those of values that were not decoded (``mask_and_scale=False``, rioxarray).
+
+    Raises DataError: other attributes that change values: whether they were decoded is not known.
+    """
+    packed = [key for key, plain in PACKED.items() if variable.attrs.get(key, plain) != plain]
+    if packed:
+        raise DataError(
+            f"{name!r} has the attribute {packed[0]}={variable.attrs[packed[0]]!r}: its values are "
+            f"packed, or were unpacked and it was kept. Only values in their units can be used. "
+            f"Unpack them with xarray.decode_cf(X), or remove the attribute: "
+            f"del X[{name!r}].attrs[{packed[0]!r}]."
+        )
+    absent = {key: np.asarray(variable.attrs[key]) for key in MASKS if key in variable.attrs}
+    marks = {k: v for k, v in absent.items() if v.dtype.kind in "iuf" and not np.isnan(v).all()}
+    if variable.dtype.kind not in "iuf" or not marks:
+        return variable
+    import xarray
+
+    plain = bare(variable).to_base_variable()
+    plain.attrs = {key: variable.attrs[key] for key in marks}
+    decoded = xarray.decode_cf(xarray.Dataset({"values": plain}), decode_times=False)
+    found = decoded["values"].variable
+    found = found.load() if variable.chunks is None and in_memory(variable) else found
+    found.attrs = {key: each for key, each in variable.attrs.items() if key not in marks}
+    found.encoding = variable.encoding | found.encoding
+    return found
+
+
 def bare(variable: xarray.Variable) -> xarray.Variable:
     """The variable without attributes: a smaller pickle."""
     found = variable.copy(deep=False)
@@ -310,7 +350,7 @@ def bare(variable: xarray.Variable) -> xarray.Variable:
 def masked_values(variable: xarray.Variable) -> list[Any]:
     """Stored values that decode to missing."""
     encoding = variable.encoding
-    return [encoding[name] for name in ("_FillValue", "missing_value") if name in encoding]
+    return [encoding[name] for name in MASKS if name in encoding]
 
 
 def without_zone(values: Any) -> Any:
