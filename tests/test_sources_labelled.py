@@ -486,7 +486,7 @@ def test_values_that_an_attribute_calls_missing_are_missing(key, dtype, tmp_path
         rows = read(source)
         np.testing.assert_allclose(rows.y[:, 0], data.y.values[expected], err_msg=name)
         np.testing.assert_array_equal(rows.x[:, 1], expected, err_msg=name)
-        with pytest.raises(DataError, match="holds . NaN"):
+        with pytest.raises(DataError, match=r"holds . NaN"):
             read(open_source(each, "y", inputs=["a"]))
     assert data.y.attrs and data.y.values[3] == -99  # as it was
 
