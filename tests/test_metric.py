@@ -247,6 +247,25 @@ def test_a_metric_is_not_taken_for_being_earlier(rng):
     assert search.best.name == "other scales"
 
 
+@pytest.mark.parametrize(("first", "turns"), [(0.99, 2), (1.01, 1)])
+def test_a_second_turn_follows_wherever_errors_fall(first, turns, rng):
+    """A first turn that chance may explain ended the search: protein .495, and .474 after two."""
+    errors, shares = rng.standard_normal((400, 1)), iter([first, 0.8])
+
+    class Judged(MapSearch):
+        def _judge(self, name, fit, started, shape=None):
+            own = next(shares) * errors[::-1]
+            self.candidates.append(
+                _Candidate(name, fit.kernel, fit.matrix, fit.alpha, self.shape, own, 0.0)
+            )
+
+    rows = RowWindow(rng.standard_normal((60, 2)), rng.standard_normal((60, 1)), np.ones(60))
+    search = Judged(rows, [rows], False, [rs.Gaussian()], CellShape(2, 2), rng)
+    start = _Candidate("start", rs.Gaussian(), np.eye(2), 0.1, CellShape(2, 2), errors, 0.0)
+    assert search._learn_metric(start) == (turns == 2)
+    assert len(search.candidates) == turns
+
+
 def test_numbers_of_a_metric_are_those_of_its_products(rng):
     """AAᵀ of rank k is the same for A and AQ: dk numbers less those of a rotation of k axes."""
     shape, none = CellShape(1, 1), np.zeros((1, 1))

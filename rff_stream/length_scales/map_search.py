@@ -601,26 +601,28 @@ class MapSearch:
             self._judge(f"{least.kernel.text}, near rows", found, started)
 
     def _learn_metric(self, start: _Candidate) -> bool:
-        """Whether a first turn is better than its start; then a second turn is made.
+        """Whether a metric is better than its start: of a first turn and, if it helps, a second.
 
-        Its windows are more, and compact in the metric of the first. Few rows are all seen at once.
+        Windows of the second are more, and compact in the metric of the first. Few rows are all
+        seen at once. A first turn of few windows may gain little where the second gains much, so
+        the second is made wherever errors fall, and whether they fall by chance is asked of both.
         """
         kernel, before = start.kernel, start
         assert isinstance(kernel, RadialKernel)
         turns = [("metric", FEW_WINDOWS), ("metric, more windows", MANY_WINDOWS)]
         for name, sizes in turns[:1] if self._sees_all else turns:
             if not self.budget.allows(f"{kernel.text}, {name}") and not self.only_metric:
-                return before is not start
+                break
             started = time.process_time()
             windows = self._windows(before.matrix, *sizes)
             found = WindowEvidence(windows, before.matrix, self.budget).climb_metric(
                 kernel, before.alpha, iterations=self._steps(METRIC_STEPS)
             )
             self._judge(f"{kernel.text}, {name}", found, started)
-            if not self._is_better(self.candidates[-1], start):
-                return before is not start
+            if self.candidates[-1].error >= before.error:
+                break
             before = self.candidates[-1]
-        return True
+        return self._is_better(before, start)
 
     def _learn_directions(self, start: _Candidate) -> bool:
         """The same for many inputs: a few directions, and a full metric of rows along them."""
