@@ -81,6 +81,7 @@ html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = "rff_stream"
 html_static_path = ["_static"]
+html_css_files = ["site.css"]
 templates_path = ["_templates"]  # titles of the reference are names without their modules
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -217,3 +218,38 @@ def until_busy(address: str, *, busy: bool) -> None:
         while any(client.processing().values()) != busy:
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+
+COMPLETIONS = {
+    "bash": """
+eval "$(_RFF_STREAM_COMPLETE=bash_source rff-stream)"
+COMP_WORDS=(rff-stream pre); COMP_CWORD=1
+_rff_stream_completion rff-stream pre rff-stream; echo "${COMPREPLY[@]}"
+""",
+    "zsh": """
+autoload -Uz compinit; compinit -u -D
+eval "$(_RFF_STREAM_COMPLETE=zsh_source rff-stream)"
+_describe() { print -r -- "${(P)3}" }
+words=(rff-stream pre); CURRENT=2; $_comps[rff-stream]
+""",
+    "fish": """
+_RFF_STREAM_COMPLETE=fish_source rff-stream | source
+complete -C"rff-stream pre"
+""",
+}
+"""What the page Install says to put into a start-up file, and a press of the Tab key."""
+
+
+@pytest.mark.parametrize("shell", COMPLETIONS)
+def test_a_shell_completes_commands(shell: str, tmp_path: Path) -> None:
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"no {shell} is installed")
+    page = (Path(__file__).parents[1] / "docs" / "install.md").read_text(encoding="utf-8")
+    assert COMPLETIONS[shell].split("rff-stream")[0].strip().splitlines()[-1] in page
+    own = Path(sys.executable).parent
+    env = os.environ | {"PATH": f"{own}{os.pathsep}{os.environ['PATH']}", "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [program, "-c", COMPLETIONS[shell]], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.strip().startswith("predict"), done.stderr

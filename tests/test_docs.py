@@ -192,3 +192,13 @@ def test_a_package_index_can_follow_every_link_of_the_readme() -> None:
         assert new.startswith("https://")
         assert old == new or (ROOT / old).exists()
     assert "![" not in text, "pictures have a light and a dark form: <picture>"
+
+
+def test_a_release_tests_every_python_that_the_classifiers_name() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    stated = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
+    tested = re.findall(r'\{python: "(3\.\d+)", resolution: ([\w-]+)\}', workflow)
+    assert [python for python, _ in tested] == stated
+    assert project["requires-python"] == f">={stated[0]}"
+    assert [kind for _, kind in tested] == ["lowest-direct"] + ["highest"] * (len(stated) - 1)

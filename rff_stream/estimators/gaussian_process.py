@@ -82,6 +82,7 @@ sample_rows, memory, progress, random_state
     log_marginal_likelihood_ : float or (T,) array
         log p(y), natural logarithm.
     posterior_ : Posterior
+        Mean and covariance of β, given the hyperparameters.
     coef_, intercept_, alpha_, df_, features_, moments_, length_scale_, columns_, n_rows_, \
 n_missing_, plan_
         As in :class:`~rff_stream.KernelRidge`.

@@ -129,7 +129,9 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
         The share of each input in the squared slope of the fitted function over its row sample,
         computed when it is asked for; see :func:`rff_stream.inspect.gradient_outer_product`.
     features_ : FeatureMap
+        The map as it was drawn: ``features_(X)`` are the columns of rows.
     moments_ : Moments
+        The sums of the fit, of which every answer is made.
     coef_ : (R,) or (R, T) array
         β of the raw feature columns.
     intercept_ : float or (T,) array
@@ -144,9 +146,13 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
     length_scale_ : float or (d,) array
         In input units; of a heavy-tailed input that is compared by its normal score, in these.
     columns_ : Columns
-    n_rows_, n_missing_ : int
-        Rows that were used; rows that were read but not used.
+        Names and units of inputs and targets.
+    n_rows_ : int
+        Rows that were used.
+    n_missing_ : int
+        Rows that were read but not used.
     plan_ : Plan
+        Memory, time and traffic, as estimated before the read.
 
     Examples
     --------
