@@ -12,6 +12,7 @@ from rff_stream._array import Float64
 from rff_stream.answers import sensitivity
 from rff_stream.answers.dependence import canonical_correlations, hsic
 from rff_stream.answers.sensitivity import Relevance, SobolIndices, gradient, gradient_std
+from rff_stream.errors import MODELS, ModelError, takes
 from rff_stream.features.normal_scores import normal_scores_of
 from rff_stream.model import gradients
 from rff_stream.predictors import RowFunction
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 
+@takes(MODELS, remedy="Give a fitted model.")
 def gradient_outer_product(
     model: Any,
     X: Any = None,
@@ -102,6 +104,7 @@ def gradient_outer_product(
     return gradients.of_rows(model, data)
 
 
+@takes(MODELS, remedy="Give a fitted model.")
 def metric_step(
     model: Any,
     X: Any,
@@ -162,6 +165,7 @@ def metric_step(
     return gradients.metric_step(model, data, n_directions)
 
 
+@takes(MODELS, remedy="Give a fitted model.")
 def dependence_drift(
     model: Any,
     X: Any,
@@ -243,6 +247,7 @@ def dependence_drift(
     return {label: first.change(each) for label, each in groups.items() if label != reference}
 
 
+@takes(MODELS, remedy="Give a fitted model.")
 def sobol_indices(model: Any, *, size: int = 8192, random_state: int = 0) -> SobolIndices:
     """Sobol indices of a fitted function, for inputs distributed as in its row sample.
 
@@ -252,6 +257,7 @@ def sobol_indices(model: Any, *, size: int = 8192, random_state: int = 0) -> Sob
     return sensitivity.sobol_indices(function, rows, size=size, random_state=random_state)
 
 
+@takes(MODELS, remedy="Give a fitted model.")
 def partial_dependence(
     model: Any, name: str, grid: ArrayLike | int = 50
 ) -> tuple[Float64, Float64]:
@@ -279,6 +285,7 @@ def partial_dependence(
     return values, sensitivity.partial_dependence(_function_of(model), rows, column, values)
 
 
+@takes(MODELS, remedy="Give a fitted model.")
 def relevance(model: Any) -> Relevance:
     """The range of each input in length-scales; see :class:`Relevance`."""
     fitted, rows = model._held(), _sample_of(model)
@@ -297,5 +304,10 @@ def _sample_of(model: Any) -> Float64:
 def _function_of(model: Any) -> RowFunction:
     """x ↦ f, of a classifier its scores."""
     answer = model._held().answer
+    if not hasattr(answer, "mean") and not hasattr(answer, "log_odds"):
+        raise ModelError(
+            f"{type(model).__name__} fits no function of rows. Use KernelRidge, "
+            "GaussianProcessRegressor, KernelRegressor or KernelClassifier."
+        )
     found: RowFunction = answer.mean() if hasattr(answer, "mean") else answer.log_odds.predictor()
     return found

@@ -17,6 +17,7 @@ import numpy as np
 from scipy import linalg, stats
 
 from rff_stream._array import Float64
+from rff_stream.errors import takes
 from rff_stream.moments import Moments, total
 from rff_stream.systems.normal_equations import scatter_about
 
@@ -47,6 +48,7 @@ class CanonicalCorrelations:
     dependence: Dependence  # of Σρ²
 
 
+@takes("Moments", remedy="Give rs.collect(…, by=…), or model.moments_.", groups=None)
 def hsic(
     moments: Moments | Mapping[Any, Moments],
     split: int,
@@ -105,6 +107,7 @@ def hsic(
     return _test_independence(blocks, blocks.crosses, x, y, n_signs, random_state)
 
 
+@takes("Moments", remedy="Give rs.collect(…, by=…), or model.moments_.", groups=None)
 def canonical_correlations(
     moments: Moments | Mapping[Any, Moments],
     split: int,

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import stats
 
 from rff_stream._array import Float64
-from rff_stream.errors import ModelError
+from rff_stream.errors import ModelError, takes
 from rff_stream.features.base import RandomState
 from rff_stream.moments import Moments, total
 from rff_stream.moments.runs import FEWEST_READINGS, SubSums, held_sub_sums
@@ -45,6 +45,7 @@ class TwoSample:
     n_b: int
 
 
+@takes("Moments", remedy="Give rs.collect(…, order=1).")
 def mmd(
     a: Moments, b: Moments, *, n_permutations: int = 9999, random_state: RandomState = 0
 ) -> TwoSample:
@@ -128,6 +129,7 @@ def mmd(
     )
 
 
+@takes("Moments", remedy="Give rs.collect(…, order=1, by=…).", groups=True)
 def drift(
     groups: Mapping[Any, Moments], reference: Moments | None = None, **choices: Any
 ) -> dict[Any, TwoSample]:

@@ -13,6 +13,7 @@ from scipy.stats import qmc
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.posterior import Posterior
+from rff_stream.errors import takes
 from rff_stream.features.base import FeatureMap
 from rff_stream.features.functionals import derivative
 
@@ -194,6 +195,7 @@ def ard_relevance(length_scale: Array | float, rows: Array, inputs: Sequence[str
     return Relevance(tuple(inputs), length_scale_relevance(scale, spread))
 
 
+@takes("NamedMap", remedy="Give a map: model.features_.")
 def gradient(features: FeatureMap, coef: Float64, X: Array) -> Float64:
     """Slopes ∂f/∂x_j (n, d, T) of f = μ + zᵀβ, in units of y per unit of the input.
 
@@ -209,11 +211,25 @@ def gradient(features: FeatureMap, coef: Float64, X: Array) -> Float64:
     -----
     Costs about as much as two predictions: n·R cosines for Fourier features.
     """
+    shape, rows = np.shape(coef), np.shape(X)
+    if len(shape) != 2 or shape[0] != features.n_components or len(rows) != 2:
+        raise ValueError(
+            f"coef has shape {shape} and X {rows}, but this map takes coef "
+            f"({features.n_components}, T) and X (n, {features.n_inputs}). Give a column of coef "
+            "for each function: coef[:, None]."
+        )
     return features.slopes(X, coef)
 
 
+@takes("NamedMap", remedy="Give a map: model.features_.")
 def gradient_std(features: FeatureMap, posterior: Posterior, X: Array) -> Float64:
     """Standard deviations (n, d, T) of the slopes of a Gaussian process, given the data."""
+    if not hasattr(posterior, "of_functionals"):
+        raise TypeError(
+            f"posterior is of type {type(posterior).__name__}, but slopes have deviations where "
+            "the columns of one map have a posterior. Give model.posterior_ of a "
+            "GaussianProcessRegressor with n_components."
+        )
     process = posterior.of_functionals()
     slopes = (derivative(features, j)(X).astype(np.float64) for j in range(features.n_inputs))
     return np.stack([process.std(each) for each in slopes], axis=1)

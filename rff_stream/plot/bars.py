@@ -9,6 +9,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.answers.learning_curves import group_errors
+from rff_stream.errors import MODELS, takes
 from rff_stream.plot.canvas import (
     COLOURS,
     GREY,
@@ -36,6 +37,7 @@ RARE = 0.05
 """p-value below which a bar is marked, divided by the number of bars (Bonferroni)."""
 
 
+@takes(MODELS, remedy="Give a fitted KernelRidge with n_components.", has="coef_")
 def residuals(
     model: Any, groups: Mapping[Any, Moments], ax: Axes | None = None, *, target: int = 0
 ) -> Axes:
@@ -69,6 +71,7 @@ def residuals(
     return ax
 
 
+@takes("TwoSample", remedy="Give the result of rs.drift.", groups=True)
 def drift(found: Mapping[Any, TwoSample], ax: Axes | None = None) -> Axes:
     """Distance of every group from the reference, compared with the distance by chance.
 
@@ -93,6 +96,7 @@ def drift(found: Mapping[Any, TwoSample], ax: Axes | None = None) -> Axes:
     return ax
 
 
+@takes("SobolIndices", remedy="Give rs.inspect.sobol_indices(model).")
 def sensitivity(
     found: SobolIndices, names: Sequence[str], ax: Axes | None = None, *, target: int = 0
 ) -> Axes:
@@ -144,6 +148,7 @@ def sensitivity(
     return ax
 
 
+@takes("Relevance", remedy="Give rs.inspect.relevance(model).")
 def relevance(found: Relevance, ax: Axes | None = None) -> Axes:
     """How many length-scales each input spans, the most relevant input first.
 
@@ -171,6 +176,7 @@ def relevance(found: Relevance, ax: Axes | None = None) -> Axes:
     return ax
 
 
+@takes("Dependence", remedy="Give results of rs.inspect.hsic by name.", groups=True)
 def dependence(found: Mapping[Any, Dependence], ax: Axes | None = None) -> Axes:
     """Dependence of pairs of columns, in units of that of independent columns.
 
@@ -215,6 +221,7 @@ def dependence(found: Mapping[Any, Dependence], ax: Axes | None = None) -> Axes:
     return ax
 
 
+@takes("Plan", remedy="Give rs.plan(…), or model.plan_ after a fit.")
 def plan_memory(found: Plan, ax: Axes | None = None) -> Axes:
     """Upper limit of the memory of a computing process, by its parts.
 
@@ -236,6 +243,7 @@ def plan_memory(found: Plan, ax: Axes | None = None) -> Axes:
     return ax
 
 
+@takes("Plan", remedy="Give rs.plan(…), or model.plan_ after a fit.")
 def plan_time(found: Plan, ax: Axes | None = None) -> Axes:
     """Expected seconds of the pass, by its parts.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
+from rff_stream.errors import ModelError
 from rff_stream.predictors import LinearPredictor
 
 if TYPE_CHECKING:
@@ -180,6 +181,30 @@ def box_of(model: Any, margin: float = 0.05) -> Float64:
     return np.stack([low - margin * (high - low), high + margin * (high - low)])
 
 
+def same_rows(**columns: Any) -> list[Float64]:
+    """Arrays (n,) of numbers, by name, that have a finite number and are equally long.
+
+    Raises ValueError: other values, or of other lengths.
+    """
+    found = []
+    for name, values in columns.items():
+        try:
+            own = np.asarray(values, np.float64)
+        except (TypeError, ValueError):
+            own = np.empty(())
+        if own.ndim == 0 or not np.isfinite(own).any():
+            raise ValueError(
+                f"{name} is of type {type(values).__name__} or holds no finite number, but this "
+                f"picture takes an array of numbers (n,). Give one a row."
+            )
+        found.append(own.ravel())
+    sizes = {name: len(own) for name, own in zip(columns, found, strict=True)}
+    if len({*sizes.values()}) > 1:
+        words = ", ".join(f"{name} {size}" for name, size in sizes.items())
+        raise ValueError(f"The numbers of rows differ: {words}. Give one value of each a row.")
+    return found
+
+
 def grid_of(box: Float64, size: int) -> tuple[Float64, Float64, Float64]:
     """Coordinates (size,), (size,) of a box of two inputs, and its rows (size², 2)."""
     first, second = (np.linspace(low, high, size) for low, high in box.T)
@@ -191,6 +216,11 @@ def mean_of(model: Any, x: Array) -> Float64:
     answer = model._held().answer
     if hasattr(answer, "mean"):
         return np.asarray(answer.mean()(x))
+    if not hasattr(model, "coef_"):
+        raise ModelError(
+            f"{type(model).__name__} fits no function of rows, and this shows one. Use KernelRidge "
+            "or GaussianProcessRegressor."
+        )
     coef = np.asarray(model.coef_).reshape(model.features_.n_components, -1)
     return LinearPredictor(model.features_, coef, np.atleast_1d(model.intercept_))(x)
 

@@ -9,7 +9,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
-from rff_stream.plot.canvas import COLOURS, DIFFERENCES, GREY, VALUES, axes, colour_bar, legend
+from rff_stream.errors import takes
+from rff_stream.plot.canvas import (
+    COLOURS,
+    DIFFERENCES,
+    GREY,
+    VALUES,
+    axes,
+    colour_bar,
+    legend,
+    same_rows,
+)
 from rff_stream.plot.fits import coastlines
 
 if TYPE_CHECKING:
@@ -49,7 +59,7 @@ def histogram(residuals: ArrayLike, ax: Axes | None = None, *, label: str = "res
     >>> ax.get_ylabel()
     'rows'
     """
-    values = np.asarray(residuals, np.float64).ravel()
+    (values,) = same_rows(residuals=residuals)
     ax = axes(ax)
     counts, edges, _ = ax.hist(values, bins="fd" if len(values) > 1 else 1, color=COLOURS[5])
     mean, deviation = values.mean(), values.std()
@@ -92,7 +102,8 @@ def coverage(
     >>> coverage(noise, np.ones(500), Figure().subplots()).get_xlabel()
     'stated coverage'
     """
-    scaled = np.abs(np.asarray(residuals, np.float64).ravel() / np.asarray(std, float).ravel())
+    errors, deviations = same_rows(residuals=residuals, std=std)
+    scaled = np.abs(errors / deviations)
     group = np.zeros(len(scaled), int) if by is None else np.asarray(by).ravel()
     names = np.unique(group)
     if len(names) > len(COLOURS):
@@ -147,7 +158,7 @@ def error_curve(
     >>> error_curve(*rows, Figure().subplots()).get_xlabel()
     'predicted'
     """
-    at, errors = (np.asarray(each, np.float64).ravel() for each in (predicted, residuals))
+    at, errors = same_rows(predicted=predicted, residuals=residuals)
     there = np.isfinite(at) & np.isfinite(errors)
     order = np.flatnonzero(there)[np.argsort(at[there])]
     bins = [part for part in np.array_split(order, BINS) if len(part) > 1]
@@ -196,14 +207,13 @@ def error_map(
     >>> ax.get_xlabel()
     'longitude'
     """
-    values = np.asarray(residuals, np.float64).ravel()
+    x, y, values = same_rows(longitude=longitude, latitude=latitude, residuals=residuals)
     largest = float(np.quantile(np.abs(values), EXTREME)) or 1.0
     ax = axes(ax)
     order = np.argsort(np.abs(values))  # large errors on top
-    x, y = np.asarray(longitude)[order], np.asarray(latitude)[order]
     drawn = ax.scatter(
-        x, y, c=values[order], s=9, cmap=DIFFERENCES, vmin=-largest, vmax=largest, edgecolors=GREY,
-        linewidths=0.2, rasterized=True,
+        x[order], y[order], c=values[order], s=9, cmap=DIFFERENCES, vmin=-largest, vmax=largest,
+        edgecolors=GREY, linewidths=0.2, rasterized=True,
     )  # fmt: skip
     colour_bar(ax, drawn, label)
     ax.set(xlabel="longitude", ylabel="latitude")
@@ -213,6 +223,7 @@ def error_map(
     return ax
 
 
+@takes("ClassScores", remedy="Give model.scores(X, y) of a KernelClassifier.")
 def confusion(scores: ClassScores, ax: Axes | None = None) -> Axes:
     """Share of the rows of each class that are predicted as each class.
 
@@ -240,6 +251,7 @@ def confusion(scores: ClassScores, ax: Axes | None = None) -> Axes:
     return ax
 
 
+@takes("ClassScores", remedy="Give model.scores(X, y) of a KernelClassifier.")
 def calibration(scores: ClassScores, ax: Axes | None = None) -> Axes:
     """Share of correct predictions against their predicted probability.
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rff_stream.errors import takes
 from rff_stream.plot.canvas import DIFFERENCES, MOST_LABELS, axes, colour_bar
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ SHOWN, NEGLIGIBLE = 6, 1e-3
 """Directions that are drawn at most, and the share below which one is left out."""
 
 
+@takes("GradientProducts", "Directions", remedy="Give rs.inspect.gradient_outer_product(model).")
 def metric(found: GradientProducts | Directions, ax: Axes | None = None) -> Axes:
     """The directions along which a fitted function changes: inputs × directions.
 

@@ -13,6 +13,7 @@ from scipy.special import ndtri
 from rff_stream import inspect
 from rff_stream._array import Array, Float64
 from rff_stream.answers.sensitivity import gradient, gradient_std
+from rff_stream.errors import MODELS, takes
 from rff_stream.plot.canvas import (
     BAND,
     COLOURS,
@@ -44,6 +45,7 @@ SURFACE_POINTS = 120
 """Along each of two inputs."""
 
 
+@takes(MODELS, remedy="Give a fitted KernelRidge or GaussianProcessRegressor of one input.")
 def curve(
     model: Any,
     ax: Axes | None = None,
@@ -93,6 +95,7 @@ def curve(
     return ax
 
 
+@takes(MODELS, remedy="Give a fitted GaussianProcessRegressor of one input.")
 def slope(
     model: Any,
     ax: Axes | None = None,
@@ -144,6 +147,7 @@ def slope(
     return ax
 
 
+@takes(MODELS, remedy="Give a fitted regressor or classifier.")
 def partial_dependence(
     model: Any, name: str, ax: Axes | None = None, *, grid: ArrayLike | int = 50, target: int = 0
 ) -> Axes:
@@ -192,6 +196,7 @@ def partial_dependence(
     return ax
 
 
+@takes(MODELS, "DataArray", remedy="Give a map of two dimensions, or a model of two inputs.")
 def surface(
     values: Any,
     ax: Axes | None = None,
@@ -256,6 +261,7 @@ def surface(
     return ax
 
 
+@takes(MODELS, remedy="Give a fitted KernelRidge or GaussianProcessRegressor.")
 def observed(
     model: Any,
     ax: Axes | None = None,
@@ -381,6 +387,7 @@ LAND = 1
 """Level of a polygon of the data that is land; lakes and islands in them have others."""
 
 
+@takes("Axes", remedy="Draw the map first, and give its axes.")
 def coastlines(
     ax: Axes,
     *,

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.density import DensityEstimate
+from rff_stream.errors import MODELS, takes
 from rff_stream.estimators.density import unit_of_density
 from rff_stream.plot.canvas import (
     BAND,
@@ -23,6 +24,7 @@ from rff_stream.plot.canvas import (
     input_label,
     legend,
     require_inputs,
+    same_rows,
     sample_of,
 )
 from rff_stream.predictors import AnswerPredictor
@@ -38,6 +40,7 @@ SURE = 2
 above."""
 
 
+@takes(MODELS, remedy="Give a fitted KernelDensity.", has="density_")
 def density(
     model: Any,
     ax: Axes | None = None,
@@ -94,6 +97,7 @@ def density(
     return ax
 
 
+@takes(MODELS, remedy="Give a fitted NoveltyDetector.", has="offset_")
 def novelty(model: Any, ax: Axes | None = None, *, box: Array | None = None) -> Axes:
     """Scores over two inputs, the threshold as a line, and which rows are novel.
 
@@ -131,6 +135,7 @@ def novelty(model: Any, ax: Axes | None = None, *, box: Array | None = None) -> 
     return ax
 
 
+@takes(remedy="Give a fitted classifier of two inputs.", has="classes_")
 def decision(
     model: Any,
     ax: Axes | None = None,
@@ -217,7 +222,13 @@ def components(shares: Any, ax: Axes | None = None) -> Axes:
     ax : Axes, optional
     """
     found = getattr(shares, "explained_variance_ratio_", shares)
-    values = np.asarray(found, np.float64)[:MOST_BARS]
+    if hasattr(shares, "_held"):
+        shares._held()
+    if np.ndim(found) > 1:
+        raise ValueError(
+            f"shares have shape {np.shape(found)}, but a share is one number. Give (K,)."
+        )
+    values = same_rows(shares=found)[0][:MOST_BARS]
     ax, places = axes(ax), np.arange(1, len(values) + 1)
     ax.bar(places, values, color=COLOURS[5], label="of this component")
     ax.plot(places, np.cumsum(values), "o-", color=COLOURS[1], ms=4, label="so far")

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
+from rff_stream.errors import takes
 from rff_stream.plot.canvas import (
     BAND,
     COLOURS,
@@ -42,6 +43,7 @@ MOST_SHOWN = 4000
 """Rows of a kernel matrix: 128 MB of values."""
 
 
+@takes("Kernel", "NamedMap", remedy="Give a kernel or a map: model.features_.")
 def kernel_matrix(kernel: Kernel | FeatureMap, X: Array, ax: Axes | None = None) -> Axes:
     """The matrix k(x, x') of all pairs of rows, exact or Z diag(s) Zᵀ of a map.
 
@@ -62,6 +64,7 @@ def kernel_matrix(kernel: Kernel | FeatureMap, X: Array, ax: Axes | None = None)
     return ax
 
 
+@takes("NamedMap", remedy="Give a map: model.features_, or rs.FourierFeatures.sample(…).")
 def approximation_error(
     features: FeatureMap,
     kernel: Kernel,
@@ -128,6 +131,7 @@ WIDE = 10.0
 """Ratio of scores above which their axis is logarithmic."""
 
 
+@takes("RidgePath", remedy="Give rs.from_moments.ridge_path(model.moments_).")
 def path(found: RidgePath, ax: Axes | None = None) -> Axes:
     """Residuals of the fit and effective degrees of freedom, against α.
 
@@ -159,6 +163,7 @@ def path(found: RidgePath, ax: Axes | None = None) -> Axes:
     return ax
 
 
+@takes("KernelComparison", remedy="Give what compare_kernels returns.")
 def kernel_evidence(found: KernelComparison, ax: Axes | None = None) -> Axes:
     """Evidence of each kernel against its length-scale, relative to the best one.
 
@@ -195,6 +200,7 @@ def kernel_label(kernel: Kernel) -> str:
     return f"{name} {round(2 * nu)}/2" if nu * 2 == round(2 * nu) else f"{name} {nu:g}"
 
 
+@takes("SearchRecord", "Choice", remedy="Give model.choice_.")
 def choice(found: SearchRecord | Choice, ax: Axes | None = None) -> Axes:
     """What was compared before or after the read, by errors at left-out rows, and what was taken.
 
@@ -252,6 +258,7 @@ def choice(found: SearchRecord | Choice, ax: Axes | None = None) -> Axes:
     return ax
 
 
+@takes("Selection", remedy="Give rs.from_moments.cross_validate(…), gcv(…), or model.selection_.")
 def selection(found: Selection, ax: Axes | None = None) -> Axes:
     """Scores against α for each R', with standard errors over folds and what was chosen.
 
@@ -288,6 +295,7 @@ def selection(found: Selection, ax: Axes | None = None) -> Axes:
     return ax
 
 
+@takes("Selection", remedy="Give rs.from_moments.cross_validate(…), gcv(…), or model.selection_.")
 def learning_curve(found: Selection, ax: Axes | None = None) -> Axes:
     """The best score of each R', to see whether more features would help.
 
@@ -313,6 +321,7 @@ def learning_curve(found: Selection, ax: Axes | None = None) -> Axes:
     return ax
 
 
+@takes("RowCurve", remedy="Give rs.from_moments.row_curve(…).")
 def row_curve(found: RowCurve, ax: Axes | None = None, *, target: int = 0) -> Axes:
     """Error on held-out rows against rows read, to see whether more data would help.
 

@@ -1,0 +1,143 @@
+"""Public functions of rs.inspect and rs.plot, rs.drift and rs.mmd, given what is no such thing.
+
+Each refuses it in words, or works; no error comes from inside, without a rule and a remedy.
+"""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from functools import cache
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import Ridge
+
+import rff_stream as rs
+from rff_stream.errors import RffStreamError, takes
+
+QUIET: dict[str, Any] = {"progress": False, "random_state": 0}
+SMALL: dict[str, Any] = {"n_components": 16, "length_scale": 1.0} | QUIET
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@cache
+def things() -> dict[str, Any]:
+    """What a user may give in the place of a first argument."""
+    X = np.random.default_rng(0).normal(size=(120, 2))
+    y = np.sin(X[:, 0])
+    ridge = rs.KernelRidge(**SMALL).fit(X, y)
+    return {
+        "None": None,
+        "text": "model",
+        "a number": 3,
+        "a list": [1, 2],
+        "an array": X,
+        "nothing by label": {},
+        "unfitted": rs.KernelRidge(),
+        "unfitted density": rs.KernelDensity(),
+        "unfitted classifier": rs.KernelClassifier(),
+        "unfitted components": rs.KernelPCA(),
+        "a class": rs.KernelRidge,
+        "of scikit-learn": Ridge().fit(X, y),
+        "moments": ridge.moments_,
+        "a map": ridge.features_,
+        "ridge": ridge,
+        "exact": rs.KernelRidge(**QUIET).fit(X, y),
+        "cells": rs.KernelRidge(features="local", length_scale=1.0, **QUIET).fit(X, y),
+        "grid": rs.KernelRidge(features="grid", length_scale=1.0, **QUIET).fit(X, y),
+        "process": rs.GaussianProcessRegressor(**SMALL).fit(X, y),
+        "loss": rs.KernelRegressor("huber", **SMALL).fit(X, y),
+        "classifier": rs.KernelClassifier(**SMALL).fit(X, y > 0),
+        "exact classifier": rs.KernelClassifier(**QUIET).fit(X, y > 0),
+        "density": rs.KernelDensity(n_components=16, progress=False).fit(X),
+        "novelty": rs.NoveltyDetector(n_components=16, progress=False).fit(X),
+        "components": rs.KernelPCA(2, **QUIET).fit(X),
+        "features": rs.KernelFeatures(n_components=16, length_scale=1.0).fit(X),
+    }
+
+
+def others(name: str, first: Any) -> Any:
+    """A right value of another argument, by its name."""
+    X, ridge = things()["an array"], things()["ridge"]
+    known = {
+        "X": X, "y": np.sin(X[:, 0]), "by": np.arange(len(X)) % 2, "split": 1, "name": "x0",
+        "kernel": rs.Gaussian(1.0), "coef": np.ones((16, 1)), "std": np.ones(len(X)),
+        "residuals": np.ones(len(X)), "latitude": np.ones(len(X)), "names": ["x0", "x1"],
+        "groups": {0: ridge.moments_}, "b": ridge.moments_,
+    }  # fmt: skip
+    return known.get(name, first)
+
+
+def functions() -> list[tuple[str, Any]]:
+    modules = {"inspect": rs.inspect, "plot": rs.plot}
+    found = [(f"{m}.{name}", getattr(at, name)) for m, at in modules.items() for name in at.__all__]
+    found += [("drift", rs.drift), ("mmd", rs.mmd)]
+    return [(name, each) for name, each in found if isinstance(each, FunctionType)]
+
+
+@pytest.mark.parametrize(("name", "function"), functions(), ids=[name for name, _ in functions()])
+def test_what_is_no_such_thing_is_refused_in_words(name, function):
+    from matplotlib.figure import Figure
+
+    parameters = inspect.signature(function).parameters
+    refused: list[tuple[str, Exception]] = []
+    for what, first in things().items():
+        given: dict[str, Any] = {}
+        for at, each in parameters.items():
+            if not given:
+                given[at] = first
+            elif each.default is each.empty or (at == "y" and name.startswith("inspect")):
+                given[at] = others(at, first)
+            elif at == "ax":
+                given[at] = Figure().subplots()
+        try:
+            function(**given)
+        except Exception as error:
+            refused.append((what, error))
+    assert len(refused) >= 5
+    for what, error in refused:
+        place = traceback.extract_tb(error.__traceback__)[-1].filename
+        ours = isinstance(error, TypeError | ValueError | ImportError) and "rff_stream" in place
+        known = isinstance(error, RffStreamError | NotFittedError)
+        assert (known or ours) and len(str(error)) > 40, f"{what}: {error!r}"
+
+
+def test_words_of_a_refusal():
+    ridge = things()["ridge"]
+    with pytest.raises(TypeError, match=r"model is of type Ridge, but relevance takes a model of"):
+        rs.inspect.relevance(things()["of scikit-learn"])
+    with pytest.raises(TypeError, match=r"the class KernelRidge, but .*Give a fitted model\."):
+        rs.inspect.sobol_indices(rs.KernelRidge)
+    with pytest.raises(NotFittedError):
+        rs.inspect.gradient_outer_product(rs.KernelRidge())
+    with pytest.raises(rs.errors.ModelError, match=r"has no density_, and density shows it\."):
+        rs.plot.density(ridge)
+    with pytest.raises(TypeError, match=r"groups is of type KernelRidge, but drift takes"):
+        rs.drift(ridge)
+    with pytest.raises(TypeError, match="a mapping to KernelRidge, but drift takes a mapping of"):
+        rs.drift(groups={"a": ridge})
+    with pytest.raises(TypeError, match="posterior is of type KernelRidge"):
+        rs.inspect.gradient_std(ridge.features_, ridge, np.ones((3, 2)))
+    with pytest.raises(ValueError, match=r"coef has shape \(16,\)"):
+        rs.inspect.gradient(ridge.features_, np.ones(16), np.ones((3, 2)))
+    with pytest.raises(ValueError, match="The numbers of rows differ: predicted 3, residuals 4"):
+        rs.plot.error_curve(np.ones(3), np.ones(4))
+    with pytest.raises(ValueError, match="residuals is of type NoneType or holds no finite number"):
+        rs.plot.histogram(None)
+
+
+def test_the_rule_is_of_the_first_argument_alone():
+    @takes("dict", "int", remedy="Give one.")
+    def length(first: Any, second: Any = None) -> int:
+        return 1
+
+    assert length({}) == length(first=3, second="text") == 1
+    with pytest.raises(TypeError, match=r"first is of type str, but length takes dict or int\."):
+        length(first="text")
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        length()  # type: ignore[call-arg]
