@@ -197,8 +197,11 @@ def test_a_package_index_can_follow_every_link_of_the_readme() -> None:
 def test_a_release_tests_every_python_that_the_classifiers_name() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     stated = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
-    workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
-    tested = re.findall(r'\{python: "(3\.\d+)", resolution: ([\w-]+)\}', workflow)
+    workflow = ROOT / ".github" / "workflows" / "release.yml"
+    if not workflow.exists():
+        pytest.skip("a source distribution has no workflows")
+    matrix = r'\{python: "(3\.\d+)", resolution: ([\w-]+)\}'
+    tested = re.findall(matrix, workflow.read_text(encoding="utf-8"))
     assert [python for python, _ in tested] == stated
     assert project["requires-python"] == f">={stated[0]}"
     assert [kind for _, kind in tested] == ["lowest-direct"] + ["highest"] * (len(stated) - 1)
