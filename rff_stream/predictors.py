@@ -29,6 +29,12 @@ class RowFunction(Protocol):
         """Values (m, width) of rows (m, d)."""
 
 
+def for_rows(function: RowFunction, count: int | None) -> RowFunction:
+    """The same function, told how many rows it is asked for in all, where that changes how."""
+    told = getattr(function, "for_rows", None)
+    return function if told is None or count is None else told(count)
+
+
 Slopes = Callable[[Array], Float64]
 """x (m, d) -> ∂f/∂x (m, d, T) of T functions; picklable."""
 

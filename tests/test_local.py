@@ -34,6 +34,7 @@ from rff_stream.cells.moments import (
 )
 from rff_stream.cells.posterior import LocalPosterior
 from rff_stream.cells.spectrum import TreeFactors, TreeSpectrum, factored_tree, local_spectrum
+from rff_stream.cells.variance_form import MOST_MOVED, ROWS_A_COLUMN
 from rff_stream.errors import DataError, ModelError
 from rff_stream.features import map_from_spec
 from rff_stream.features.dense_triangle import inverse_factor
@@ -46,6 +47,7 @@ from rff_stream.features.packed_triangle import (
     triangle_size,
 )
 from rff_stream.features.random_trees import Partition
+from rff_stream.kernels.linear import Linear
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.accumulate import SumsDtype, resolve_sums
 
@@ -848,3 +850,71 @@ def test_more_cells_than_rows_are_refused_with_the_remedy(rng):
         local_evidence(spectrum)
     with pytest.raises(ValueError, match="hold 0 rows"):
         local_spectrum(features, CellMoments.zero(plain_cell_row(features, 1), 2, 4))
+
+
+# one product instead of two
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("kernel", [KERNELS[1], KERNELS[3], Linear() + rs.Matern(1.0)])
+def test_one_product_tells_what_two_tell(rng, kernel, intercept):
+    X, y, w = rows(rng, n=900, targets=2)
+    features = local_map(rng, X, kernel, n_cells=32, n_components=11, nugget=1e-6)
+    moments = accumulate_cells(features, X, y, w)
+    told = local_posterior(cell_evidence(features, moments, fit_intercept=intercept, alpha=0.03))
+    new = np.vstack([rng.normal(size=(200, 3)), 50 * rng.normal(size=(3, 3))])
+    dense = told.for_rows(10**6)
+    two, one = told._of_trees(new), dense._of_trees(new)
+    assert len(dense.forms) >= 48 and all(form is not None for form in dense.forms.values())
+    assert {form.factor.dtype for form in dense.forms.values()} == {np.dtype(np.float64)}
+    largest = np.diag(kernel(new, new))[:, None]
+    for a, b in zip(one, two, strict=True):
+        signal = b.noise / 0.03
+        # Differences of numbers as large as k(x, x), by W and by L⁻¹, which enlarges by 1e3.
+        assert (abs(a.variance - b.variance) < 1e-11 * largest * signal).all()
+        assert (abs(a.mean - b.mean) < 1e-9 * np.sqrt(largest) * abs(y).max()).all()
+        assert (a.scale == b.scale).all()
+
+
+def test_one_product_in_float32_moves_predictions_as_little_as_its_bound_says(rng):
+    X, y, _ = rows(rng, n=4000)
+    features = local_map(rng, X, KERNELS[1], n_cells=32, n_components=60, dtype="float32")
+    told = local_posterior(cell_evidence(features, accumulate_cells(features, X, y)))
+    dense, new = told.for_rows(10**6), 0.8 * rng.normal(size=(700, 3))
+    one = dense._of_trees(new)
+    kinds = {form.factor.dtype for form in dense.forms.values()}
+    assert kinds == {np.dtype(np.float32)}
+    for tree, found in enumerate(one):
+        cells = told.solved.trees[tree]
+        exact = replace(cells, inverse_factor=cells.inverse_factor.astype(np.float64))
+        trees = list(told.solved.trees)
+        trees[tree] = exact
+        wide = replace(told, solved=replace(told.solved, trees=tuple(trees)))._of_trees(new)[tree]
+        assert 0 < abs(found.variance / wide.variance - 1).max() < MOST_MOVED
+        moved = abs(found.mean - wide.mean) / np.sqrt(wide.variance)
+        assert 0 < moved.max() < MOST_MOVED
+
+
+def test_a_cell_whose_variances_rounding_would_decide_is_told_by_two_products(rng):
+    X, _, _ = rows(rng, n=1000)
+    y = X[:, :1] + 0.5 * X[:, 1:2]  # no noise
+    features = local_map(rng, X, n_cells=32, n_components=40)
+    told = local_posterior(cell_evidence(features, accumulate_cells(features, X, y), alpha=1e-13))
+    dense = told.for_rows(10**6)
+    assert (dense.std(X) == told.std(X)).all()
+    assert None in dense.forms.values()
+
+
+def test_rows_in_all_decide_and_not_those_of_a_call(rng):
+    X, y, _ = rows(rng, n=900)
+    features = local_map(rng, X, n_cells=32, n_components=10)
+    told = local_posterior(cell_evidence(features, accumulate_cells(features, X, y)))
+    few = ROWS_A_COLUMN * 10 * 32
+    told.for_rows(int(few) - 1).std(X[:9])
+    assert not told.forms
+    before = set(features._factors)
+    both = told.for_rows(int(few)).mean_and_std(X)
+    assert told.forms and before >= set(features._factors)  # one factor in place of the other
+    assert not pickle.loads(pickle.dumps(told)).forms
+    parts = [told.for_rows(10**6).mean_and_std(part) for part in np.array_split(X, 7)]
+    np.testing.assert_allclose(np.vstack(parts), both, rtol=1e-9)

@@ -573,3 +573,20 @@ def test_later_rows_at_any_distance_are_counted_without_a_warning_of_numpy(rng):
         model.update(later, np.r_[later[:50, 0], 0.0, 0.0], batch="later")
         assert np.isfinite(model.predict(later)).all()
     assert model.n_rows_ == 452 and model.score(x, x[:, 0]) > before - 0.01
+
+
+def test_many_rows_are_predicted_by_one_product_whatever_the_chunks(rng):
+    da = pytest.importorskip("dask.array")
+    X = rng.normal(size=(3000, 2))
+    y = np.sin(3 * X[:, 0]) + 0.1 * rng.normal(size=3000)
+    cells = rs.Cells(n_components=10, n_trees=2, n_cells=64)
+    model = rs.GaussianProcessRegressor(rs.Matern(1.0), features=cells, random_state=0).fit(X, y)
+    forms, new = model.posterior_.forms, rng.normal(size=(4000, 2))
+    few = model.predict(new[:3199], return_std=True)
+    assert not forms  # 10 columns, 64 cells
+    whole = model.predict(new, return_std=True)
+    assert len(forms) > 100
+    parts = model.predict(da.from_array(new, chunks=(900, 2)), return_std=True)
+    for a, b, c in zip(few, whole, parts, strict=True):
+        np.testing.assert_allclose(b[:3199], a, rtol=1e-3, atol=1e-3)  # products in float32
+        np.testing.assert_allclose(c.compute(), b, rtol=1e-3, atol=1e-3)

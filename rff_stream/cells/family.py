@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -58,7 +58,7 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.copies import sample_without_copies
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
 from rff_stream.planning import PlanRequest
-from rff_stream.predictors import DirectPredictor, RowFunction, Slopes
+from rff_stream.predictors import RowFunction, Slopes
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.protocol import Statistic
@@ -89,6 +89,23 @@ REFUSES = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class CellFunction:
+    """x ↦ what a posterior answers; picklable."""
+
+    posterior: LocalPosterior
+    ask: Callable[[LocalPosterior, Array], Float64]
+    width: int
+
+    def __call__(self, x: Array) -> Float64:
+        """Values (n, width) of rows (n, d)."""
+        return self.ask(self.posterior, x)
+
+    def for_rows(self, count: int) -> CellFunction:
+        """The same for so many rows in all, in calls of any size."""
+        return replace(self, posterior=self.posterior.for_rows(count))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class CellAnswer:
     """The mean of a process in the cells of random trees."""
 
@@ -97,7 +114,7 @@ class CellAnswer:
     target_origin: Float64  # (T,), y₀ of the moments: residuals are summed about it
 
     def mean(self) -> RowFunction:
-        return DirectPredictor(self.posterior.mean, len(self.posterior.inflation))
+        return CellFunction(self.posterior, LocalPosterior.mean, len(self.posterior.inflation))
 
     def slopes(self) -> Slopes:
         return self.posterior.slopes
@@ -132,12 +149,12 @@ class CellProcess(CellAnswer):
     """The same with its uncertainty."""
 
     def std(self, noise: bool) -> RowFunction:
-        std = functools.partial(self.posterior.std, noise=noise)
-        return DirectPredictor(std, len(self.posterior.inflation))
+        std = functools.partial(LocalPosterior.std, noise=noise)
+        return CellFunction(self.posterior, std, len(self.posterior.inflation))
 
     def mean_and_std(self, noise: bool) -> RowFunction:
-        both = functools.partial(self.posterior.mean_and_std, noise=noise)
-        return DirectPredictor(both, 2 * len(self.posterior.inflation))
+        both = functools.partial(LocalPosterior.mean_and_std, noise=noise)
+        return CellFunction(self.posterior, both, 2 * len(self.posterior.inflation))
 
     @property
     def misfit_variance(self) -> Float64 | float:

@@ -427,7 +427,8 @@ class LocalFeatures(NamedMap):
     def inverse_factor(self, tree: int, cell: int) -> tuple[Array, Array]:
         """L_c⁻¹, packed (R(R+1)/2,), and L_c⁻¹1 (R,), in ``dtype``; kept once they are computed."""
         held: dict[tuple[int, int], tuple[Array, Array]] = self._factors  # type: ignore[attr-defined]
-        if (tree, cell) not in held:
+        found = held.get((tree, cell))
+        if found is None:
             inverse = inverse_factor(self._landmark_kernel(tree, cell))
             if inverse is None:
                 raise ValueError(
@@ -438,8 +439,12 @@ class LocalFeatures(NamedMap):
             ones = np.ones((1, self.n_components))
             exact = pack_triangle(inverse)
             multiply_rows(exact, ones)
-            held[tree, cell] = exact.astype(self.dtype), ones[0].astype(self.dtype)
-        return held[tree, cell]
+            found = held[tree, cell] = exact.astype(self.dtype), ones[0].astype(self.dtype)
+        return found
+
+    def forget_factor(self, tree: int, cell: int) -> None:
+        """Keep L_c⁻¹ no longer, where something else of its size is kept in its place."""
+        self._factors.pop((tree, cell), None)  # type: ignore[attr-defined]
 
     def project(self, tree: int, cell: int, values: Array, mean: Array) -> None:
         """Turn rows k(x, U_c) − c (n, R), of any floating dtype, into z_c, in their place.

@@ -8,7 +8,7 @@ and J trees give f(x) = Σ_t ω_t f_t with ω_t ∝ v_t⁻ᵖ, and a variance wi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Self
 
@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from rff_stream._array import Array, Float64
 from rff_stream.cells.map import LocalFeatures
 from rff_stream.cells.spectrum import LocalTrees, TreeCells, TreeFactors, TreeSpectrum, coefficients
+from rff_stream.cells.variance_form import ROWS_A_COLUMN, CellFit, VarianceForm, variance_form
 from rff_stream.features.nystroem import self_kernel
 from rff_stream.features.random_trees import order_by_cell
 from rff_stream.moments.copies import Observations
@@ -49,9 +50,18 @@ class _RowParts:
     """What the sums of one tree say of rows, (n, T) each."""
 
     mean: Float64  # f
-    missing: Float64  # k(x,x) − zᵀz (n,) of a cell; times σ_f² of a tree
+    missing: Float64
+    """k(x,x) − zᵀz (n,) of a cell, times σ_f² of a tree; all of the variance where a form tells it.
+    """
     spread: Float64  # (z − z̄)ᵀ(G + αI)⁻¹(z − z̄) + 1/Σw
     rest: Float64  # the least 1 − h of rows that were counted, else 1
+
+
+class NotSent(dict[Any, Any]):
+    """Values that a process keeps for itself: pickled it is empty."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,6 +84,14 @@ class LocalPosterior:
     left_out_known: tuple[Float64, list[TreeMoments]] | None = None
     """The row sample that calibrated, and what trees say of it: that costs as much as a solve, and
     a choice among models asks again. Not stored."""
+    rows_ahead: int = 0
+    """Rows that are going to be asked for in several calls; not stored."""
+    forms: NotSent = field(default_factory=NotSent, repr=False)
+    """:class:`VarianceForm` of each (tree, cell) where one was made, or None: none serves."""
+
+    def for_rows(self, count: int) -> Self:
+        """The same for so many rows in all, in calls of any size: they are answered alike."""
+        return replace(self, rows_ahead=count)
 
     def mean(self, x: Array) -> Float64:
         """E f (n, T) of rows x (n, d)."""
@@ -278,18 +296,30 @@ class LocalPosterior:
         order, ends = order_by_cell(cells, features.n_cells)
         held = np.flatnonzero(np.diff(ends) * (own.index >= 0))
         count, n_targets = len(x), len(self.inflation)
+        x, w = x[order], None if w is None else w[order]  # rows of a cell lie together
         mean = np.broadcast_to(self.solved.target_mean, (count, n_targets)).copy()
         missing = self_kernel(features.kernel, x)
         spread, rest = np.zeros(mean.shape), np.ones(mean.shape)
-        places = features.rows_of_cells(tree, cells, x)
+        places = features.rows_of_cells(tree, cells[order], x)
+        dense = max(count, self.rows_ahead) >= (
+            ROWS_A_COLUMN * features.n_components * features.n_cells
+        )
 
         def add(some: Array) -> None:
             for cell in some.tolist():
-                k, last = own.index[cell], int(ends[cell + 1])
-                dtype = FLOAT64 if w is not None else own.precision(k, self.alpha[tree])
-                for lo in range(int(ends[cell]), last, BATCH):
-                    rows = order[lo : min(lo + BATCH, last)]
-                    values = np.empty((len(rows), features.n_components), dtype)
+                start, stop = int(ends[cell]), int(ends[cell + 1])
+                form = self._form(tree, cell) if dense and w is None else None
+                dtype = self._precision(tree, cell, form) if w is None else FLOAT64
+                batches = max(round((stop - start) / BATCH), 1)
+                edges = [start + (stop - start) * i // batches for i in range(batches + 1)]
+                for lo, hi in pairwise(edges):
+                    rows = slice(lo, hi)
+                    values = np.empty((hi - lo, features.n_components), dtype)
+                    if form is not None:  # the spread is 0: the form tells the sum of both
+                        level = np.empty(len(values), dtype)
+                        features.kernel_values(tree, cell, places[rows], values, level)
+                        mean[rows], missing[rows] = form(values, level, missing[rows])
+                        continue
                     features.kernel_values(tree, cell, places[rows], values)
                     found = self._of_cell(tree, cell, values, missing[rows])
                     if w is not None:
@@ -300,7 +330,46 @@ class LocalPosterior:
 
         side_by_side(add, np.array_split(held, max(len(held) // RUN_CELLS, 1)))
         signal = self.noise_variance[tree] / self.alpha[tree]
-        return _RowParts(mean, np.maximum(missing, 0)[:, None] * signal, spread, rest)
+        back = np.empty_like(order)
+        back[order] = np.arange(count)
+        missing = np.maximum(missing, 0)[:, None] * signal
+        return _RowParts(*(each[back] for each in (mean, missing, spread, rest)))
+
+    def _precision(self, tree: int, cell: int, form: VarianceForm | None) -> np.dtype[Any]:
+        """Of the kernel values of rows that are predicted."""
+        if form is not None:
+            return form.factor.dtype
+        own: TreeCells = self.solved.trees[tree]
+        return own.precision(own.index[cell], self.alpha[tree])
+
+    def _form(self, tree: int, cell: int) -> VarianceForm | None:
+        """The form of a cell, which is made once; None where none serves."""
+        own: TreeCells = self.solved.trees[tree]
+        key = (tree, cell)
+        if not isinstance(own, TreeFactors):
+            return None
+        form: VarianceForm | None = self.forms.get(key)
+        if key not in self.forms:
+            features, k, alpha = self.solved.features, own.index[cell], float(self.alpha[tree][0])
+            weight = float(own.weight[k])
+            fit = CellFit(
+                *features.inverse_factor(tree, cell),
+                inverse_system=own.inverse_factor[k],
+                alpha=alpha,
+                share=alpha * float(own.freedom[k]) / weight,
+                centre=own.centre[k],
+                coef=own.coef[k],
+                target_mean=own.target_mean[k],
+                signal=self.noise_variance[tree] / alpha,
+                weight=weight if self.solved.fit_intercept else np.inf,
+                largest=float(
+                    self_kernel(features.kernel, features.landmark_rows(tree, cell)).max()
+                ),
+            )
+            self.forms[key] = form = variance_form(fit)
+            if form is not None:
+                features.forget_factor(tree, cell)
+        return form
 
     def _of_cell(
         self, tree: int, cell: int, values: Float64, own_kernel: Float64

@@ -19,7 +19,7 @@ from rff_stream.model.input_rows import Opened, open_later
 from rff_stream.model.values_in_memory import Target, in_memory
 from rff_stream.pilot import warn_where_left_out_vary
 from rff_stream.planning import PlanRequest
-from rff_stream.predictors import RowFunction
+from rff_stream.predictors import RowFunction, for_rows
 from rff_stream.side_by_side import threads_of_one
 from rff_stream.sources import Selection, kind_of
 from rff_stream.sources.container_types import is_sparse, needed_package
@@ -79,6 +79,7 @@ def parts_of_rows(
     opened = opened_inputs(model, X, storage_options)
     if in_memory(X):
         rows = opened.inputs
+        function = for_rows(function, rows.shape[0])
         scale = np.asarray(getattr(model, "length_scale_", 1.0))
         if not is_sparse(rows):
             if scale.size in (1, len(model.columns_.inputs)):  # else of encoded columns
@@ -91,6 +92,7 @@ def parts_of_rows(
             for own in columns
         )
     source = opened.source
+    function = for_rows(function, source.n_rows)
     told = watched(model._held(), function) if type(model).tells_outside else function
     values = map_rows(source, told)
     if not (source.is_lazy or kind_of(X) == "stored" or is_dask_collection(X)):

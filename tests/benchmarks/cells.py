@@ -52,6 +52,20 @@ def bare(n_rows: int, r: int, n_visits: int, n_cells: int, dtype: str) -> Callab
     return work
 
 
+def bare_product(n_rows: int, r: int, n_visits: int, n_cells: int) -> Callable[[], None]:
+    """One triangle times 512 rows in float32, the triangle of each cell in turn."""
+    rows = np.random.default_rng(0).normal(size=(512, r)).astype("f4")
+    factors = np.tile(pack_triangle(0.5 * np.eye(r, dtype="f4")), (n_cells, 1))
+
+    def work() -> None:
+        for visit in range(n_visits * -(-n_rows // 512)):
+            multiply_rows(factors[visit % n_cells], rows)
+            if visit % 64 == 0:  # halves of halves would become denormal
+                rows[...] = 1.0
+
+    return work
+
+
 def local(features: rs.LocalFeatures, X: np.ndarray, y: np.ndarray) -> Callable[[], None]:
     """The pass over rows in memory."""
     names, one = tuple(f"x{i}" for i in range(X.shape[1])), np.ones(1)
