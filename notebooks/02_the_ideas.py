@@ -16,7 +16,6 @@ import warnings
 import dask.array as da
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.colors import ListedColormap
 from sklearn.datasets import make_moons, make_s_curve
 from sklearn.kernel_ridge import KernelRidge as ExactRidge
 from sklearn.svm import SVC
@@ -231,8 +230,6 @@ def margin(points):
     return (2 * hinge.decision_function(points) - low - high) / (high - low)
 
 
-low, high = moons.min(axis=0), moons.max(axis=0)  # no predictions where there are no rows
-across = np.stack(np.meshgrid(*np.linspace(low, high, 120).T), -1)
 panels = figure(2, 2, 3.9, 2.7).ravel()
 named = {
     "logistic, nearly linear": linear.decision_function,
@@ -240,24 +237,16 @@ named = {
     "hinge, 256 random features": margin,
     "hinge, exact (n × n)": svm.decision_function,
 }
-for ax, (name, decide) in zip(panels, named.items(), strict=True):
-    values = decide(across.reshape(-1, 2)).reshape(across.shape[:2])
-    ax.contourf(*across.transpose(2, 0, 1), values > 0, levels=[-0.5, 0.5, 1.5], alpha=0.2,
-                cmap=ListedColormap(["#0072B2", "#E69F00"]))  # fmt: skip
-    levels = [-1, 0, 1] if "hinge" in name else [0]
-    styles = ["--", "-", "--"] if "hinge" in name else ["-"]
-    ax.contour(*across.transpose(2, 0, 1), values, levels, colors="black", linewidths=1,
-               linestyles=styles)  # fmt: skip
-    for k, colour, mark in ((0, "#0072B2", "o"), (1, "#E69F00", "^")):
-        ax.plot(*moons[label == k].T, mark, color=colour, ms=2.5, label=f"class {k}")
-    words = f"{name}: {((decide(moons) > 0) == label).mean():.1%} right"
+machines = (linear, None), (curved, None), (hinge, None), (svm, (-1, 1))
+shown = dict(zip(named, machines, strict=True))
+for ax, (name, (model, margins)) in zip(panels, shown.items(), strict=True):
+    rs.plot.decision(model, ax, data=(moons, label), margins=margins)
+    words = f"{name}: {((named[name](moons) > 0) == label).mean():.1%} right"
     if "hinge" in name:
-        held = (2 * label - 1) * decide(moons) <= 1.001
-        ax.plot(*moons[held].T, "o", color="black", mfc="none", ms=6, mew=0.7, label="support")
+        held = (2 * label - 1) * named[name](moons) <= 1.001
+        ax.plot(*moons[held].T, "o", color="black", mfc="none", ms=6, mew=0.7)
         words = f"{words}, {held.sum()} support"
     ax.set_title(f"{words}, n = 400", fontsize=8)
-    ax.set(xlabel="x₀", ylabel="x₁", ylim=(low[1] - 0.1, high[1] + 0.5))
-    ax.legend(fontsize="x-small", loc="upper right")
 plt.show()
 scores = {name: float(((decide(moons) > 0) == label).mean()) for name, decide in named.items()}
 supports = ((2 * label - 1) * margin(moons) <= 1.001).mean()
@@ -496,11 +485,10 @@ exact = np.stack(
     [np.sin(held[:, 0] + held[:, 1]), held[:, 2] * held[:, 3], np.cos(held).sum(axis=1)], axis=1
 )
 words = ("sin(x₀ + x₁)", "x₂x₃", "Σ cos xⱼ")
-for ax, name, a, b in zip(panels, words, exact.T, model.predict(held).T, strict=True):
-    ax.plot(a, b, ".", color="#0072B2", ms=2)
-    ax.plot([a.min(), a.max()], [a.min(), a.max()], "--", color="black", lw=0.8)
+for k, (ax, name) in enumerate(zip(panels, words, strict=True)):
+    rs.plot.observed(model, ax, X=held, y=exact, target=k)
     ax.set(xlabel=f"truth, {name}", ylabel="fit")
-    ax.set_title(f"R² {1 - np.var(a - b) / np.var(a):.4f}, n = 5,000, R = 512", fontsize=8)
+    ax.set_title(f"{ax.get_title().split(', ')[1]}, n = 5,000, R = 512", fontsize=8)
 plt.show()
 print(f"three outputs of four inputs: R² {several:.4f}")
 claims["several inputs, several outputs"] = several > 0.99
@@ -659,3 +647,9 @@ claims["feature hashing is a kernel"] = bool(np.abs(met - laplace(some, some)).m
 for words, holds in claims.items():
     print("holds" if holds else "FAILS", "·", words)
 assert all(claims.values()), [words for words, holds in claims.items() if not holds]
+print(
+    f"Answer: yes, {len(claims)} of {len(claims)}. The error of the kernel falls as "
+    f"R^{slope:.2f}; 100 features are {away:.3f} from exact ridge regression (noise 0.2) and "
+    f"{ratio:.0f} times faster at 4,000 rows; weight space and function space differ by "
+    f"{apart:.0e}."
+)

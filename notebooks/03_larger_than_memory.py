@@ -153,3 +153,9 @@ assert held[-1] < held[0] + 64 * 2**20, "memory grew with the data"
 assert runs[-1]["planned"] < LIMIT < runs[-1]["data"], "the cube fits into memory"
 assert runs[-1]["features"] > 4 * runs[-1]["planned"]
 assert all(run["rmse"] < 0.32 for run in runs)
+print(
+    f"Answer: no. Beside its imports the fit of {runs[0]['rows']:,} rows held "
+    f"{held[0] / 2**20:.0f} MiB, that of {runs[-1]['rows']:,} rows {held[-1] / 2**20:.0f} MiB, of "
+    f"{runs[-1]['data'] / 2**20:,.0f} MiB of data. The error is {runs[-1]['rmse']:.3f}, where the "
+    "noise is 0.300."
+)

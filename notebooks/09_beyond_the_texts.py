@@ -459,17 +459,14 @@ y = np.sin(2 * x[:, 0]) + 0.1 * rng.standard_normal(60)
 process = rs.GaussianProcessRegressor(length_scale=0.8, n_components=128, **QUIET).fit(x, y)
 slope = gradient(process.features_, process.coef_[:, None], line)[:, 0, 0]
 error = gradient_std(process.features_, process.posterior_, line)[:, 0, 0]
-ax = figure(1, 1, 5.2, 2.8)
-ax.fill_between(line[:, 0], slope - 2 * error, slope + 2 * error, color=BLUE, alpha=0.3, lw=0,
-                label="± 2 deviations")  # fmt: skip
-ax.plot(line, slope, color=BLUE, label="slope of the fit")
-ax.plot(line, 2 * np.cos(2 * line[:, 0]), "--", color=RED, lw=1, label="true slope")
-ax.set(xlabel="x", ylabel="∂f/∂x", title="n = 60 rows of values, R = 128", ylim=(-4, 5.5))
+ax = rs.plot.slope(process, figure(1, 1, 5.2, 2.8), at=line[:, 0])
+ax.plot(line[:, 0], 2 * np.cos(2 * line[:, 0]), "--", color=RED, lw=1, label="true slope")
+ax.set(title="n = 60 rows of values", ylim=(-4, 6.5))
 ax.legend(fontsize="small", ncols=3, loc="upper center")
 plt.show()
-held = np.abs(slope - 2 * np.cos(2 * line[:, 0])) < 2 * error
-print(f"the band of ± 2 holds {held.mean():.0%} of the true slopes")
-claims["the band of ± 2 deviations holds most true slopes"] = held.mean() > 0.8
+held = np.abs(slope - 2 * np.cos(2 * line[:, 0])) < 1.96 * error
+print(f"the 95 % band holds {held.mean():.0%} of the true slopes")
+claims["the 95 % band holds most true slopes"] = held.mean() > 0.8
 
 # %% [markdown]
 # ## Kernel PCA and pre-images
@@ -504,3 +501,10 @@ claims["pre-images take noise away"] = after < 0.75 * before
 for words, holds in claims.items():
     print("holds" if holds else "FAILS", "·", words)
 assert all(claims.values()), [words for words, holds in claims.items() if not holds]
+print(
+    f"Answer: all of {len(claims)} statements above. Some with their errors: 1,024 features "
+    f"have {results['R = 1,024'][1]:.3f} on rows held out, a small network "
+    f"{results['network 64 × 64'][1]:.3f} (noise 0.100); pre-images lower the error of a pixel "
+    f"from {before:.3f} to {after:.3f}; dependence of independent rows is found in "
+    f"{level['independent rows']:.0%} of the cases at the level of 5 %."
+)

@@ -1,8 +1,12 @@
-"""Every notebook runs from start to end in time and memory; its last cell asserts its claim."""
+"""Every notebook runs from start to end in time and memory; its last cell asserts its claim.
+
+The last cell also prints the answer to the question of the first, with figures of this run.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -50,5 +54,7 @@ def test_notebook(path: Path, tmp_path: Path, shared_data: Callable[[str], Path]
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_begins_with_a_claim_and_ends_by_asserting_it(path: Path) -> None:
     cells = path.read_text(encoding="utf-8").split("# %%")
-    assert "**Claim.**" in cells[1]
+    assert "**Question.**" in cells[1] and "**Claim.**" in cells[1]
     assert "assert " in cells[-1]
+    answer = cells[-1].partition('"Answer: ')[2]
+    assert re.search(r"\{[^{}]+:[^{}]*\d[^{}]*[fe%]\}", answer), "an answer with computed figures"
