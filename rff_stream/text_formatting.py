@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from typing import Any
+from urllib.parse import unquote
 
 USER = r"(?:[^/\s@'\"]+|[^/\s@'\":]*:[^\s@'\"]*)@"
 """What stands before the @ of a URL. A secret may hold a slash, a path an @."""
@@ -13,6 +15,54 @@ USER = r"(?:[^/\s@'\"]+|[^/\s@'\":]*:[^\s@'\"]*)@"
 
 PASSWORD = r"[^\s/@'\"<(,:]+:(?!//)[^\s@'\"]+@"
 """User and password of a URL that a file system cut its protocol off."""
+
+
+SECRETS = re.compile(
+    r"secret|password|passwd|passphrase|token|credential|account_key|connection_string"
+    r"|authorization|^sas(_|$)|^key$",
+    re.IGNORECASE,
+)
+"""Names of options and of the environment whose values are hidden."""
+
+USER_PASSWORD = re.compile(r"[^\s/:@'\"]+:([^\s@'\"/][^\s@'\"]*)@")
+"""user:password@ wherever it stands, in a URL or in what was meant as one."""
+
+SHORTEST = 6
+"""Smallest length of a secret that is hidden wherever it occurs."""
+
+hidden: set[str] = set()
+"""Texts that no message shows."""
+
+
+def hide(values: Iterable[str]) -> None:
+    """Never show these, alone or within a text."""
+    hidden.update(value for value in values if len(value) >= SHORTEST)
+
+
+def hide_url(url: str) -> None:
+    """Hide the password of a URL, as it is written and as it is meant."""
+    found = USER_PASSWORD.search(url)
+    if found:
+        hidden.add(found[0])  # whole, however short
+        hide([found[1], unquote(found[1])])
+
+
+def hide_options(options: Mapping[str, Any] | None) -> None:
+    """Hide the texts under names such as "secret" or "token", however deep."""
+    for name, value in (options or {}).items():
+        if isinstance(value, Mapping):
+            hide_options(value)
+        elif isinstance(value, str):
+            hide_url(value)
+            if SECRETS.search(str(name)):
+                hide([value])
+
+
+def without_hidden(text: str) -> str:
+    """Text without what is hidden."""
+    for value in sorted(hidden, key=len, reverse=True):
+        text = text.replace(value, "…")
+    return text
 
 
 def format_bytes(count: float) -> str:
@@ -49,9 +99,11 @@ def redact_url(url: str) -> str:
 def cause_words(error: BaseException) -> str:
     """An error of a library in one line without secrets: its type, text, and a service's code.
 
-    Services answer with codes such as ``ExpiredToken``, which file systems put into a cause.
+    Services answer with codes such as ``ExpiredToken``, which file systems put into a cause. Texts
+    of the error and of its causes lose what is hidden, too: a traceback shows them.
     """
-    text = redact_url(str(getattr(error, "strerror", None) or error))
+    hide_in(error)
+    text = redact_url(without_hidden(str(getattr(error, "strerror", None) or error)))
     text = re.sub(PASSWORD, "…@", text)
     words = f"{type(error).__name__}: {' '.join(text.split())[:300]}".rstrip(": ")
     seen: BaseException | None = error
@@ -62,6 +114,18 @@ def cause_words(error: BaseException) -> str:
             return f"{words} ({code})"
         seen = seen.__cause__ or seen.__context__
     return words
+
+
+def hide_in(error: BaseException) -> None:
+    """Take what is hidden out of the texts of an error and of its causes."""
+    seen: BaseException | None = error
+    while seen is not None and hidden:
+        plain = tuple(without_hidden(a) if isinstance(a, str) else a for a in seen.args)
+        if plain != seen.args:
+            seen.args = plain
+        if isinstance(getattr(seen, "strerror", None), str):
+            seen.strerror = without_hidden(seen.strerror)  # type: ignore[attr-defined]
+        seen = seen.__cause__ or seen.__context__
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

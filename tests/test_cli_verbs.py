@@ -15,11 +15,11 @@ from click.testing import CliRunner, Result
 import rff_stream as rs
 from growing import fitted, grown
 from rff_stream.cli import main
-from rff_stream.cli.output import forget, hide_options, hide_url, redact_text
+from rff_stream.cli.output import forget, redact_text
 from rff_stream.cli.program import in_options
 from rff_stream.errors import ModelError
 from rff_stream.store import MomentStore, files
-from rff_stream.text_formatting import printable
+from rff_stream.text_formatting import hide_options, hide_url, printable
 
 SMALL = ["--target", "t", "--inputs", "u,v", "--n-components", "32"]
 

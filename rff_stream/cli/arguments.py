@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-from rff_stream.cli.output import hide_options, hide_url, redact_text
+from rff_stream.cli.output import redact_text
 from rff_stream.errors import ClusterError
+from rff_stream.text_formatting import hide_options, hide_url
 
 if TYPE_CHECKING:
     from rff_stream.sources import HoldOut, Selection

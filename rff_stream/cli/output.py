@@ -9,14 +9,21 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import click
 
 from rff_stream import __version__
-from rff_stream.text_formatting import USER, format_bytes, printable
+from rff_stream.text_formatting import (
+    SECRETS,
+    USER,
+    format_bytes,
+    hidden,
+    hide,
+    printable,
+    without_hidden,
+)
 
 if TYPE_CHECKING:
     from rff_stream.planning import Plan
@@ -25,55 +32,18 @@ if TYPE_CHECKING:
 SOURCE = f"rff_stream {__version__}: predictions"
 """The attribute "source" of predictions: CF says by it who made the data."""
 
-NAMES = re.compile(
-    r"secret|password|passwd|token|credential|account_key|^sas(_|$)|^key$", re.IGNORECASE
-)
-PASSWORD = re.compile(r"[^\s/:@'\"]+:([^\s@'\"/][^\s@'\"]*)@")
-"""user:password@ wherever it stands, in a URL or in what was meant as one."""
-
-SHORTEST = 6
-"""Smallest length of a secret that is hidden wherever it occurs."""
-
-_hidden: set[str] = set()
-
 
 def redact_text(text: str) -> str:
     """Text without what stands before @ in a URL, signatures, or any hidden value."""
     text = re.sub(rf"(\w+://){USER}", r"\1…@", text)
     text = re.sub(r"(\w+://[^\s?'\"]*)\?[^\s'\"]*[^\s'\",;)]", r"\1?…", text)
-    for value in sorted(_hidden, key=len, reverse=True):
-        text = text.replace(value, "…")
-    return text
-
-
-def hide(values: Iterable[str]) -> None:
-    """Never print these, alone or within a text."""
-    _hidden.update(value for value in values if len(value) >= SHORTEST)
-
-
-def hide_url(url: str) -> None:
-    """Hide the password of a URL, as it is written and as it is meant."""
-    found = PASSWORD.search(url)
-    if found:
-        _hidden.add(found[0])  # whole, however short
-        hide([found[1], unquote(found[1])])
-
-
-def hide_options(options: Mapping[str, Any]) -> None:
-    """Hide the texts under names such as "secret" or "token", however deep."""
-    for name, value in options.items():
-        if isinstance(value, Mapping):
-            hide_options(value)
-        elif isinstance(value, str):
-            hide_url(value)
-            if NAMES.search(name):
-                hide([value])
+    return without_hidden(text)
 
 
 def forget() -> None:
     """Begin anew: hide what the environment calls a secret and nothing else."""
-    _hidden.clear()
-    hide(value for name, value in os.environ.items() if NAMES.search(name))
+    hidden.clear()
+    hide(value for name, value in os.environ.items() if SECRETS.search(name))
 
 
 Line = tuple[str, str]

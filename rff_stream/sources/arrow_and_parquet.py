@@ -32,7 +32,7 @@ from rff_stream.sources.request import Selection
 from rff_stream.sources.rows import NonNumbers, Numbers
 from rff_stream.sources.tables import Table
 from rff_stream.sources.variables import Variable, VariablesSource, boundaries, variable_of
-from rff_stream.text_formatting import cause_words
+from rff_stream.text_formatting import cause_words, hide_options
 
 GROUP_ROWS = 65_536
 """Rows in a row group of a temporary file: about a leaf."""
@@ -251,6 +251,12 @@ class RowGroups:
         values = arrow_values(name, chunks, self.kind(name), nulls)
         return values[lo - self.edges[first] :][: hi - lo]
 
+    @property
+    def storage_options(self) -> Mapping[str, Any]:
+        """The options of the file system: in a worker no one else knows what is secret."""
+        system = getattr(self.fragments[0].filesystem, "handler", None)
+        return getattr(getattr(system, "fs", None), "storage_options", None) or {}
+
     def identity(self) -> list[Any]:
         """Path, size and time of every file; what is in it where it is a temporary one."""
         if self.folder is not None:
@@ -318,6 +324,7 @@ class RowGroupsColumn:
         except DataError:
             raise
         except Exception as cause:
+            hide_options(self.files.storage_options)
             raise DataError(
                 f"Column {self.name!r} could not be read: {cause_words(cause)}. Every "
                 f"file must be whole and where it was when the run began; if it is a temporary "

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from rff_stream._array import Array
-from rff_stream.errors import DataError
-from rff_stream.text_formatting import redact_url
+from rff_stream.errors import DataError, RffStreamError
+from rff_stream.text_formatting import cause_words, hide_options, redact_url
 
 
 class KindError(DataError, TypeError):
@@ -96,6 +98,39 @@ def needed_package(name: str, extra: str, fact: str) -> Any:
 
 EXTRAS = {"s3fs": "s3", "gcsfs": "gcs", "adlfs": "azure"}
 """Packages of file systems, and the extra that installs them."""
+
+
+def file_system_of(
+    path: str, storage_options: Mapping[str, Any] | None, opened: Callable[..., Any]
+) -> Any:
+    """What ``opened`` returns for a URL and its options; no error shows a secret among these.
+
+    Raises DataError: the package of the file system is absent, or refuses the options.
+    """
+    hide_options(storage_options)
+    try:
+        return opened()
+    except ImportError as cause:
+        raise missing_extra(path, cause) from cause
+    except Exception as cause:
+        raise DataError(
+            f"{redact_url(path)} cannot be opened: {cause_words(cause)}. storage_options are those "
+            f"of its file system. Look at their names and values, and at the address."
+        ) from cause
+
+
+@contextmanager
+def reached(path: str) -> Iterator[None]:
+    """What a file system refuses is an error of the data, with the address and without secrets."""
+    try:
+        yield
+    except RffStreamError:
+        raise
+    except Exception as cause:
+        raise DataError(
+            f"{redact_url(path)} cannot be reached: {cause_words(cause)}. Look at the address, the "
+            f"network and the credentials (storage_options=, or the settings of the provider)."
+        ) from cause
 
 
 def missing_extra(path: str, cause: ImportError) -> DataError:

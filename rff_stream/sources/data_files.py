@@ -18,7 +18,7 @@ from typing import Any
 
 from rff_stream._array import digest
 from rff_stream.errors import DataError, RffStreamError
-from rff_stream.sources.container_types import missing_extra, needed_package
+from rff_stream.sources.container_types import file_system_of, needed_package, reached
 from rff_stream.sources.paths import (
     FORMATS,
     NETCDF,
@@ -73,19 +73,20 @@ def files_at(place: Any, storage_options: Mapping[str, Any] | None = None) -> li
         return None
     path = os.fspath(place).removeprefix("file://")
     system, inside = file_system(path, storage_options)
-    pattern = glob.has_magic(inside) and not system.exists(inside)
-    if pattern:
-        found = [each for each in system.glob(inside, detail=True).values() if is_data(each)]
-        root = root_of(inside)
-    elif system.isdir(inside):
-        if is_store(system, path, inside):
+    with reached(path):
+        pattern = glob.has_magic(inside) and not system.exists(inside)
+        if pattern:
+            found = [each for each in system.glob(inside, detail=True).values() if is_data(each)]
+            root = root_of(inside)
+        elif system.isdir(inside):
+            if is_store(system, path, inside):
+                return None
+            found = [each for each in system.find(inside, detail=True).values() if is_data(each)]
+            root = inside
+        elif format_of(path) in WHOLE and system.exists(inside):
+            found, root = [system.info(inside)], str(PurePosixPath(inside).parent)
+        else:
             return None
-        found = [each for each in system.find(inside, detail=True).values() if is_data(each)]
-        root = inside
-    elif format_of(path) in WHOLE and system.exists(inside):
-        found, root = [system.info(inside)], str(PurePosixPath(inside).parent)
-    else:
-        return None
     if not found and pattern:
         raise DataError(
             f"{redact_url(path)} matches no file of a known format ({', '.join(ENDS)}). Look at "
@@ -113,10 +114,9 @@ def file_system(path: str, storage_options: Mapping[str, Any] | None) -> tuple[A
     import fsspec
 
     local = not is_remote(path)
-    try:
-        system, inside = fsspec.core.url_to_fs(path, **(storage_options or {}))
-    except ImportError as cause:
-        raise missing_extra(path, cause) from cause
+    system, inside = file_system_of(
+        path, storage_options, lambda: fsspec.core.url_to_fs(path, **(storage_options or {}))
+    )
     system.invalidate_cache()  # a listing of before knows no later files
     return system, (str(Path(path).absolute()) if local else inside.rstrip("/"))
 

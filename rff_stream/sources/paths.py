@@ -17,7 +17,13 @@ from zarr.storage import FsspecStore, LocalStore, StorePath, ZipStore
 
 from rff_stream.errors import DataError
 from rff_stream.sources import arrays, labelled
-from rff_stream.sources.container_types import is_from, missing_extra, needed_package
+from rff_stream.sources.container_types import (
+    file_system_of,
+    is_from,
+    missing_extra,
+    needed_package,
+    reached,
+)
 from rff_stream.sources.icechunk_repositories import Versions, repository_at, store_and_versions
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Selection
@@ -223,24 +229,18 @@ def dataset(path: str, kind: str, storage_options: Mapping[str, Any] | None) -> 
         import fsspec
         from pyarrow.fs import FSSpecHandler, PyFileSystem
 
-        try:
-            files, inside = fsspec.core.url_to_fs(path, **(storage_options or {}))
-        except ImportError as cause:
-            raise missing_extra(path, cause) from cause
+        files, inside = file_system_of(
+            path, storage_options, lambda: fsspec.core.url_to_fs(path, **(storage_options or {}))
+        )
         system: Any = PyFileSystem(FSSpecHandler(files))
     else:
         import fsspec
 
         files, inside, system = fsspec.filesystem("file"), str(Path(path).absolute()), None
     pattern = any(letter in inside for letter in "*?[")
-    try:
+    with reached(path):
         places: Any = sorted(files.glob(inside)) if pattern else inside
         absent = not places or (not pattern and not files.exists(inside))
-    except Exception as cause:
-        raise DataError(
-            f"{redact_url(path)} cannot be reached: {cause_words(cause)}. Look at the address, the "
-            f"network and the credentials (storage_options=, or the settings of the provider)."
-        ) from cause
     if absent:
         raise DataError(
             f"{redact_url(path)} does not exist. X is an array, a table, or the path of data. "
@@ -329,10 +329,11 @@ def path_place(path: str, storage_options: Mapping[str, Any] | None) -> Place:
     """Store of a local path or a URL."""
     if "://" in path and not path.startswith("file://"):
         options = None if storage_options is None else dict(storage_options)
-        try:
-            remote = FsspecStore.from_url(path, storage_options=options, read_only=True)
-        except ImportError as cause:
-            raise missing_extra(path, cause) from cause
+        remote = file_system_of(
+            path,
+            options,
+            lambda: FsspecStore.from_url(path, storage_options=options, read_only=True),
+        )
         return Place(remote, "", redact_url(path))
     local = Path(path.removeprefix("file://"))
     if not local.exists():

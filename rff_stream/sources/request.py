@@ -16,7 +16,7 @@ from rff_stream.moments.row_sample import hash_places
 from rff_stream.sources.container_types import is_names
 from rff_stream.sources.protocol import Columns
 from rff_stream.sources.rows import Convert, Days, Labels, Numbers
-from rff_stream.text_formatting import list_names
+from rff_stream.text_formatting import hide_options, list_names
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt,
@@ -191,6 +191,9 @@ class Selection:
     y_labels: bool = False  # y is the label of each row, not a number
     columns: Columns | None = None
     """Those of the fit, for later rows: the source gives these inputs in this order."""
+
+    def __post_init__(self) -> None:
+        hide_options(self.storage_options)
 
     @property
     def input_names(self) -> tuple[Any, ...] | None:

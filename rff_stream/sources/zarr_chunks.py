@@ -19,7 +19,7 @@ import stat
 import weakref
 import zlib
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -37,7 +37,7 @@ from rff_stream.errors import DataError
 from rff_stream.sources.container_types import is_from
 from rff_stream.sources.icechunk_repositories import Versions
 from rff_stream.sources.protocol import Bounds, regular_bounds
-from rff_stream.text_formatting import cause_words, redact_url
+from rff_stream.text_formatting import cause_words, hide_options, redact_url
 
 if TYPE_CHECKING:
     from zarr.abc.store import ByteRequest
@@ -326,6 +326,7 @@ class CheckedStore(WrapperStore[Store]):
         if isinstance(cause, TimeoutError):
             return self.message(key, f"was not read within {self.patience.limit(key):g} s", HANGS)
         remote = local_root(self._store) is None
+        hide_options(options_of(self._store))
         return self.message(
             key, f"could not be read: {cause_words(cause)}", REMOTE if remote else REWRITE
         )
@@ -388,6 +389,13 @@ def local_root(store: Store) -> Path | None:
     if isinstance(store, FsspecStore) and "file" in store.fs.protocol:
         return Path(store.path)
     return None
+
+
+def options_of(store: Store) -> Mapping[str, Any]:
+    """The options of a store's file system: in a worker no one else knows what is secret."""
+    system = getattr(store, "fs", None)
+    system = getattr(system, "sync_fs", system)
+    return getattr(system, "storage_options", None) or {}
 
 
 def store_name(store: Store) -> str:

@@ -15,7 +15,7 @@ import fsspec
 
 from rff_stream.errors import ModelError
 from rff_stream.store.files import CLAIMS, damage
-from rff_stream.text_formatting import cause_words, redact_url
+from rff_stream.text_formatting import cause_words, hide_in, hide_options, redact_url
 
 SECONDS = 60.0
 """Limit of one request, plus a second for each MB, so that a dead address ends with an error."""
@@ -43,9 +43,11 @@ class RemoteFiles:
         secret = place != url or any("@" in str(value) for value in _texts(storage_options))
         try:
             plain, options = _credentials(url)
+            hide_options(options | {**(storage_options or {})})
             options |= {"use_listings_cache": False, **(storage_options or {})}
             system, root = fsspec.core.url_to_fs(plain, **options)
         except (ImportError, ValueError, TypeError, OSError) as error:
+            hide_in(error)
             fact = f"{place} cannot be opened: {type(error).__name__}"
             remedy = "Look at the URL, at storage_options and whether its package is installed."
             raise ModelError(f"{fact}. {remedy}") from (None if secret else error)
