@@ -46,19 +46,27 @@ def relevant_inputs(x: Array, y: Float64, w: Float64) -> Array:
     waves = _waves(x)
     single = _strength(np.einsum("njk,nt->jkt", waves, y * share, optimize=True), n, d, w)
     rest = y - _explained_share(waves[:, single > 0], y, share)
-    pairs = np.zeros((d, d))
-    low = waves[:, :, :PAIR_WAVES]
-    for j in range(d - 1 if d <= MOST_OF_PAIRS else 0):
-        products = np.einsum("nk,nlm->nlkm", low[:, j], low[:, j + 1 :], optimize=True)
-        sums = np.tensordot(products, rest * share, (0, 0))  # (l, k, m, T)
-        flat = sums.reshape(d - 1 - j, PAIR_WAVES**2, -1)
-        pairs[j, j + 1 :] = _strength(flat, n, d * (d - 1) // 2, w)
-    strength = single + pairs.sum(axis=0) + pairs.sum(axis=1)
+    strength = single
+    if d <= MOST_OF_PAIRS:
+        strength = single + _strength_of_pairs(waves[:, :, :PAIR_WAVES], rest * share, w).sum(
+            axis=1
+        )
     order = np.argsort(-strength)
     before = np.cumsum(strength[order]) - strength[order]
     kept = np.zeros(d, bool)
     kept[order] = (before < SHARE * strength.sum()) & (strength[order] > 0)
     return kept
+
+
+def _strength_of_pairs(waves: Float64, rest: Float64, w: Float64) -> Float64:
+    """The strength (d, d) of each pair of inputs, 0 of one with itself: a product a target."""
+    n, d, k = waves.shape
+    columns = waves.reshape(n, d * k)
+    sums = np.stack([(columns * each[:, None]).T @ columns for each in rest.T], axis=-1)
+    flat = sums.reshape(d, k, d, k, -1).swapaxes(1, 2).reshape(d * d, k * k, -1)
+    found = _strength(flat, n, d * (d - 1) // 2, w).reshape(d, d)
+    np.fill_diagonal(found, 0.0)
+    return found
 
 
 def _waves(x: Array) -> Float64:
