@@ -816,3 +816,19 @@ def test_labels_and_weights_of_no_class_are_refused_by_the_first_fit(rng, loss):
         rs.KernelClassifier(**choices, class_weight={"low": 2}).fit(X, y)
     weights = {"hi": 1, "lo": 2, "unmet": 3}  # as in scikit-learn: every class has its own
     rs.KernelClassifier(**choices, class_weight=weights).fit(X, y)
+
+
+def test_calibration_of_many_classes_loses_no_more_than_its_numbers_cost(rng):
+    """26 classes of 40 rows, nearly certain: a slope and 26 offsets cost 27/2n of log-loss."""
+
+    def draw(m):
+        scores = 0.08 * rng.normal(size=(m, 26))
+        scores[np.arange(m), rng.integers(0, 26, m)] += 1
+        return scores, (12 * scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+
+    def loss(log_odds, codes):
+        return -np.log(probabilities(log_odds)[np.arange(len(codes)), codes]).mean()
+
+    scores, codes = draw(26 * 40)
+    found, (new, truth) = calibrate(scores, codes, np.ones(len(codes))), draw(10_000)
+    assert loss(found(new), truth) < loss(12 * new, truth) + 27 / (2 * len(codes))

@@ -68,8 +68,9 @@ def calibrate(
 ) -> Calibration:
     """The slope and offsets of least log-loss of held-out scores (m, K), K = 1 for two classes.
 
-    Targets are smoothed by two rows a class: (N + 1)/(N + 2), with N the ``counts`` (C,) of rows
-    behind each class, Σ of weights where absent. Of ``weights`` only the shares matter.
+    Targets are smoothed by two rows: (N + 1)/(N + 2), with N the rows behind each of two classes,
+    and of several behind all: they share the slope, and one of 26 classes has few rows of its own.
+    Rows are ``counts`` (C,), Σ of weights where absent. Of ``weights`` only the shares matter.
 
     References
     ----------
@@ -95,10 +96,11 @@ def _of_every_class(scores: Float64) -> Float64:
 def _smooth_targets(
     codes: Array, weights: Float64, counts: Float64 | None, n_classes: int
 ) -> Float64:
-    """(m, C): one-hot classes, less sure where few rows are behind a class."""
+    """(m, C): one-hot classes, less sure where few rows are behind them."""
     known = np.bincount(codes, weights, n_classes) if counts is None else counts
     known = known * max(1.0, len(codes) / known.sum())  # small weights make no row less sure
-    smooth = 2 / (np.maximum(known, 1.0)[codes] + 2)
+    behind = known[codes] if n_classes == 2 else np.full(len(codes), known.sum())
+    smooth = 2 / (np.maximum(behind, 1.0) + 2)
     return np.asarray(
         one_hot(codes, n_classes) * (1 - smooth)[:, None] + (smooth / n_classes)[:, None]
     )
