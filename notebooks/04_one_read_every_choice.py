@@ -90,18 +90,9 @@ for t, name in enumerate(cv.targets):
     print(name, cv.of_target(t).why)
 model = from_moments.ridge(whole, cv.best.alpha)
 
-
-class Fitted:
-    """What the picture needs of a model."""
-
-    coef_, intercept_ = model.coef, model.intercept
-    columns_ = type(
-        "Columns", (), {"inputs": whole.row.inputs, "targets": ("y0", "y1"), "units": ()}
-    )
-
-
+fitted = rs.KernelRidge(alpha=cv.best.alpha, progress=False).fit_moments(features, whole)
 _, ax = plt.subplots(figsize=(7, 3.4), dpi=80, layout="constrained")
-rs.plot.residuals(Fitted, months, ax)
+rs.plot.residuals(fitted, months, ax)
 ax.set_xlabel("month")
 plt.show()
 
