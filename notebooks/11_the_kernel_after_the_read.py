@@ -118,7 +118,11 @@ plt.show()
 
 # %%
 cells = xr.Dataset(
-    coords={"lat": np.linspace(-65, 65, 131), "lon": np.linspace(20, 379, 360), "day": 45.0}
+    coords={
+        "lat": ("lat", np.linspace(-65, 65, 131), {"units": "degrees_north"}),
+        "lon": ("lon", np.linspace(20, 379, 360), {"units": "degrees_east"}),
+        "day": 45.0,
+    }
 )
 cells["any"] = (("lat", "lon"), np.zeros((131, 360)))
 temp, spread = (field.load() for field in sea.predict(cells, return_std=True, noise=False))
@@ -128,6 +132,7 @@ part = ~random & (np.abs(X[:, 2] - 45) < 10)
 seen = axes[0].scatter(*X[part, :2].T, c=y[part], s=3, cmap="cividis", vmin=-2, vmax=30)
 axes[0].figure.colorbar(seen, ax=axes[0], label="temperature [°C]")
 axes[0].set(title="profiles of the 20 days about it", xlim=(20, 379), ylim=(-65, 65))
+axes[0].set(xlabel="lon [degrees_east]", ylabel="lat [degrees_north]")
 rs.plot.surface(temp.where(known), axes[1], limits=(-2, 30))
 axes[1].set_title("filled where the deviation is below 3 times the noise")
 rs.plot.surface(spread, axes[2], limits=(0, 4))
