@@ -120,6 +120,8 @@ def test_relevance_sees_single_inputs_and_pairs_and_nothing_in_noise():
     for seed in range(5):
         noise = np.random.default_rng(seed).standard_normal((2500, 2))
         assert not relevant_inputs(x, noise, w).any()
+        assert not relevant_inputs(x[:, :1], noise, w).any()
+    assert relevant_inputs(x[:, 5:6], both, w).all()
 
 
 def test_ard_finds_the_few_inputs_that_matter_among_thirty():

@@ -47,7 +47,7 @@ def relevant_inputs(x: Array, y: Float64, w: Float64) -> Array:
     single = _strength(np.einsum("njk,nt->jkt", waves, y * share, optimize=True), n, d, w)
     rest = y - _explained_share(waves[:, single > 0], y, share)
     strength = single
-    if d <= MOST_OF_PAIRS:
+    if 1 < d <= MOST_OF_PAIRS:
         strength = single + _strength_of_pairs(waves[:, :, :PAIR_WAVES], rest * share, w).sum(
             axis=1
         )
