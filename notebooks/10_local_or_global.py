@@ -78,7 +78,7 @@ for name, column, style in zip(
     ("whole", "local", "auto"), errors.T, ("o-", "s-", "k^--"), strict=True
 ):
     ax.loglog(sizes, column, style, label=name)
-ax.set(xlabel="rows", ylabel="RMSE at cells that were kept apart, K", title="Air temperature")
+ax.set(xlabel="rows", ylabel="RMSE at cells kept apart [K]", title="Air temperature")
 ax.set_xticks(sizes, [f"{size:,}" for size in sizes], minor=False)
 ax.set_yticks([1, 2, 4, 8], ["1", "2", "4", "8"])
 ax.minorticks_off()
@@ -153,13 +153,13 @@ print(f"districts kept apart: whole {own[0]:.4f}, local {own[1]:.4f}, auto {toge
 # %%
 _, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), dpi=80, layout="constrained")
 at = np.arange(2)
-left.bar(at - 0.2, left_out.values(), 0.4, color="0.75", label="at left-out rows")
-left.bar(at + 0.2, gap.values(), 0.4, color="C3", label="on hidden days")
+left.bar(at - 0.2, left_out.values(), 0.4, color="#56B4E9", label="at left-out rows")
+left.bar(at + 0.2, gap.values(), 0.4, color="#D55E00", label="on hidden days")
 left.set_xticks(at, list(gap))
-left.set(ylabel="RMSE, K", title="air")
+left.set(ylabel="RMSE [K]", title="air")
 left.legend(frameon=False)
-right.bar(["whole", "local", "auto"], [*own, together], color=["C0", "C1", "k"])
-right.set(ylabel="RMSE of log price", title="houses")
+right.bar(["whole", "local", "auto"], [*own, together], color=["#0072B2", "#E69F00", "#595959"])
+right.set(ylabel="RMSE of the log price [log dollars]", title="houses")
 plt.show()
 
 # %%
