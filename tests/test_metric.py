@@ -247,6 +247,22 @@ def test_a_metric_is_not_taken_for_being_earlier(rng):
     assert search.best.name == "other scales"
 
 
+def test_of_simpler_candidates_the_best_is_taken(rng):
+    """A metric's lead was chance, so the first kernel was taken: it was behind the second."""
+    errors, shape = rng.standard_normal((400, 1)), CellShape(2, 2)
+    rows = RowWindow(rng.standard_normal((400, 2)), errors, np.ones(400))
+    search = MapSearch(rows, [rows], True, [rs.Gaussian()], shape, rng)
+    turned = np.array([[1.0, 1.0], [1.0, -1.0]])
+    for name, matrix, own in (
+        ("scales", np.eye(2), 1.002 * errors[::-1]),
+        ("better scales", 2 * np.eye(2), 1.001 * errors[::-1]),
+        ("metric", turned, errors),
+    ):
+        found = _Candidate(name, rs.Gaussian(), matrix, 0.1, shape, own, 0.0)
+        search.candidates.append(found)
+    assert search.best.name == "better scales"
+
+
 @pytest.mark.parametrize(("first", "turns"), [(0.99, 2), (1.01, 1)])
 def test_a_second_turn_follows_wherever_errors_fall(first, turns, rng):
     """A first turn that chance may explain ended the search: protein .495, and .474 after two."""

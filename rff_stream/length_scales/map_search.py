@@ -418,15 +418,17 @@ class MapSearch:
     def best(self) -> _Candidate:
         """That of the least squared error; a simpler one if the difference is noise.
 
-        Simpler are fewer numbers of a metric or fewer columns, and not more of the other.
+        Simpler are fewer numbers of a metric or fewer columns, and not more of the other. Of
+        several such the one of least squared error is next, until none is simpler.
         """
-        least = min(self.candidates, key=lambda each: each.error)
-        simpler = (
-            each
-            for each in self.candidates
-            if each.is_simpler(least) and not self._is_better(least, each)
-        )
-        return next(simpler, least)
+        taken, near = None, self.candidates
+        while near:
+            taken = least = min(near, key=lambda each: each.error)
+            near = [
+                each for each in near if each.is_simpler(least) and not self._is_better(least, each)
+            ]
+        assert taken is not None
+        return taken
 
     def _is_better(self, found: _Candidate, other: _Candidate) -> bool:
         """Whether errors are smaller by more than a standard error, and by more than optimism."""
