@@ -84,3 +84,10 @@ def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
 def test_checks_that_the_suite_does_not_yield(name: str) -> None:
     check = getattr(estimator_checks, name)
     assert check("KernelRidge", ESTIMATORS[0]) is None
+
+
+@pytest.mark.parametrize("make", [rs.KernelRegressor, rs.KernelRidge, rs.KernelClassifier])
+def test_one_row_is_fitted_or_refused_in_the_words_of_the_suite(make: Any) -> None:
+    """With the parameters of a bare call."""
+    check = estimator_checks.check_fit2d_1sample
+    assert check(make.__name__, make(progress=False, random_state=0)) is None

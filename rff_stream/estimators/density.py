@@ -62,7 +62,10 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
         over 1.349 if that is smaller) by a factor that depends on n (for weights: (Σw)²/Σw²).
         "cv" is for several modes; it minimises the integrated squared error on held-out rows.
         For up to 4 inputs this is done after the one read; for more, on 1,000 pilot rows, and
-        the result is scaled to n by the rate n^(−1/(d + 4)).
+        the result is scaled to n by the rate n^(−1/(d + 4)). Copies of a row count once in n, as
+        far as pilot rows (at most 16,384) show them: the map is drawn before the pass, which
+        could count them. In a larger table whose rows stand c times in any order, the bandwidth
+        is up to c^(1/(d + 4)) too small. Then give a number, or each row once with its weight.
     kernel : str or Kernel, default="gaussian"
         A kernel with a known integral: "gaussian", "laplacian", "cauchy", "matern", … A kernel
         with its own length-scale is used as it is.
