@@ -189,29 +189,52 @@ def test_deaths_throughout_change_no_bit(tmp_path: Path, rows: tuple[Array, Arra
         own.stop()
 
 
+def map_of_cells(rows: tuple[Array, Array]) -> rs.LocalFeatures:
+    return rs.LocalFeatures.sample(
+        rs.Gaussian(1.5), rows[0][:2000], n_cells=8, n_trees=2, n_components=24, rng=0
+    )
+
+
+FAMILIES = ["whole", "landmarks", "cells", "grid", "classes", "cell classes"]
+
+
+def answers(kind: str, rows: tuple[Array, Array], seconds: float) -> Array:
+    """Predictions of the model of a family: of classes their probabilities."""
+    X, y = lazy(rows, seconds)
+    model = model_of(kind, rows)
+    if "classes" in kind:
+        return np.asarray(model.fit(X, y > 0).predict_proba(rows[0][:500]))
+    return np.asarray(model.fit(X, y).predict(rows[0][:500]))
+
+
 def model_of(kind: str, rows: tuple[Array, Array]) -> Any:
     """One model of each family of maps, and a loss that reads all rows several times."""
     choices: Any = {"random_state": 0, "progress": False}
     if kind == "loss":
         return rs.KernelRegressor("huber", n_components=32, alpha=0.1, max_passes=2, **choices)
-    features = {
+    if kind == "classes":
+        return rs.KernelClassifier(features=map_of(), alpha=0.1, **choices)
+    if kind == "cell classes":
+        return rs.KernelClassifier(features=map_of_cells(rows), alpha=0.1, **choices)
+    features: Any = {
         "whole": lambda: map_of(),
-        "cells": lambda: rs.LocalFeatures.sample(
-            rs.Gaussian(1.5), rows[0][:2000], n_cells=8, n_trees=2, n_components=24, rng=0
+        "landmarks": lambda: rs.NystroemFeatures.sample(
+            rs.Gaussian(1.5), rows[0][:2000], 64, rng=0
         ),
+        "cells": lambda: map_of_cells(rows),
         "grid": lambda: rs.Grid(modes=(3, 4, 3), box={f"x{i}": (-6, 6) for i in range(D)}),
     }[kind]()
     return rs.GaussianProcessRegressor(rs.Gaussian(1.5), features=features, noise=0.1, **choices)
 
 
 @pytest.mark.filterwarnings("ignore::rff_stream.errors.NumericalWarning")
-@pytest.mark.parametrize("kind", ["whole", "cells", "grid", "loss"])
+@pytest.mark.parametrize("kind", [*FAMILIES, "loss"])
 def test_deaths_and_scaling_change_no_bit_of_any_family(
     kind: str, own: Processes, rows: tuple[Array, Array]
 ) -> None:
     """As an adaptive cluster does: a worker more, one retired; then one is killed."""
     with dask.config.set(scheduler="threads"):
-        expected = model_of(kind, rows).fit(*lazy(rows, 0)).predict(rows[0][:500])
+        expected = answers(kind, rows, 0)
     own.add_worker()
     with connected(own, 1) as client:
 
@@ -225,7 +248,7 @@ def test_deaths_and_scaling_change_no_bit_of_any_family(
             kill(victim)
 
         with Meanwhile(client, 4, scale_and_kill) as meanwhile:
-            found = model_of(kind, rows).fit(*lazy(rows, 0.3)).predict(rows[0][:500])
+            found = answers(kind, rows, 0.3)
         done = leaves_done(client) - meanwhile.before
     assert meanwhile.at < LEAVES <= done, "it happened in mid-fit"
     assert found.tobytes() == expected.tobytes()
