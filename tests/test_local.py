@@ -16,7 +16,7 @@ import reference_local as reference
 import rff_stream as rs
 from rff_stream._array import Array
 from rff_stream.cells import calibration as cell_calibration
-from rff_stream.cells.calibration import local_posterior
+from rff_stream.cells.calibration import local_posterior, numbers_found
 from rff_stream.cells.evidence import (
     TOLERANCE,
     cell_evidence,
@@ -36,7 +36,8 @@ from rff_stream.cells.posterior import LocalPosterior
 from rff_stream.cells.spectrum import TreeFactors, TreeSpectrum, factored_tree, local_spectrum
 from rff_stream.cells.variance_form import MOST_MOVED, ROWS_A_COLUMN
 from rff_stream.errors import DataError, ModelError
-from rff_stream.features import map_from_spec
+from rff_stream.families.protocol import Totals
+from rff_stream.features import Projection, map_from_spec
 from rff_stream.features.dense_triangle import inverse_factor
 from rff_stream.features.packed_triangle import (
     add_outer,
@@ -693,6 +694,25 @@ def test_trees_are_weighed_and_calibrated_on_left_out_rows(rng):
     assert (posterior.std(new, noise=True) > posterior.std(new)).all()
     again = pickle.loads(pickle.dumps(posterior))
     assert (again.mean(new) == posterior.mean(new)).all()
+
+
+def test_variances_grow_by_what_numbers_found_on_the_same_rows_save(rng):
+    X = rng.normal(size=(200, 2))
+    y = np.sin(X[:, :1]) + 0.1 * rng.normal(size=(200, 1))
+    features = LocalFeatures.sample(
+        rs.Gaussian((1.0, 2.0)), X, n_cells=1, n_trees=1, n_components=64, rng=1
+    )
+    moments = accumulate_cells(features, X, y, sample_rows=200)
+    evidence = cell_evidence(features, moments)
+    plain, found = (
+        local_posterior(evidence, moments.sample.rows, optimism=each) for each in (0.0, 0.1)
+    )
+    np.testing.assert_allclose(found.inflation**2, 1.2 * plain.inflation**2, rtol=1e-12)
+    turned = replace(features, encoding=Projection(np.eye(2) + 0.5, np.zeros(2)))
+    searched = {"choice": np.ones(1)}
+    asked = [(features, {}), (features, searched), (turned, searched)]
+    counts = [numbers_found(Totals(each, {}, moments, scales=of)) for each, of in asked]
+    assert counts == [0, 2, 3]
 
 
 def test_a_row_that_is_its_own_landmark_has_an_error_of_its_size(rng):

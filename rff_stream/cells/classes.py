@@ -22,7 +22,7 @@ from rff_stream.answers.calibration import (
     calibrate_with_line,
     probabilities,
 )
-from rff_stream.cells.calibration import local_posterior
+from rff_stream.cells.calibration import local_posterior, numbers_found
 from rff_stream.cells.cost import CellCost
 from rff_stream.cells.draw import cell_cost, cost_of_shape, draw_cells, encoding_of
 from rff_stream.cells.evidence import LocalEvidence, cell_evidence, local_evidence
@@ -35,7 +35,7 @@ from rff_stream.families.longitude import around_the_globe
 from rff_stream.families.metric import behind, in_metric, matrix_of
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, SumRequest, Totals
 from rff_stream.families.windows_of_pilot import map_search, pilot_windows
-from rff_stream.features import FeatureMap, Projection
+from rff_stream.features import FeatureMap
 from rff_stream.features.composed import encode_rows
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_search import MapChoice, search_map
@@ -183,7 +183,7 @@ class CellClasses:
         else:
             x = rows[:, : len(classes.row.inputs)]
             calibration = calibrate_with_line(
-                sides, x, codes, weights, counts, optimism=_numbers_found(totals) / n
+                sides, x, codes, weights, counts, optimism=numbers_found(totals) / n
             )
         return CellLogOdds(posterior, calibration)
 
@@ -234,18 +234,6 @@ def _sample(
     share = classes.weights / np.where(counts > 0, counts, 1.0)
     factor = np.array([class_weight.get(label, 1.0) for label in classes.labels])
     return rows, codes, w * share[codes], counts / np.where(factor > 0, factor, 1.0)
-
-
-def _numbers_found(totals: Totals) -> int:
-    """How many numbers of kernel and metric were found from targets."""
-    if "choice" not in totals.scales:
-        return 0
-    encoding = totals.features.encoding
-    metric = getattr(encoding, "second", encoding)
-    if isinstance(metric, Projection):
-        d, k = metric.matrix.shape
-        return int(d * k - k * (k - 1) // 2)
-    return int(np.size(totals.features.kernel.length_scale))
 
 
 def _sides(scores: Float64) -> Float64:

@@ -12,7 +12,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64, is_named
 from rff_stream.answers.early_stopping import StreamState
-from rff_stream.cells.calibration import local_posterior
+from rff_stream.cells.calibration import local_posterior, numbers_found
 from rff_stream.cells.classes import CellClasses
 from rff_stream.cells.cost import CellCost
 from rff_stream.cells.draw import cell_cost, check_cells, cost_of_shape, draw_cells, encoding_of
@@ -315,7 +315,12 @@ def _solve(kind: type[Answer], totals: Totals, alpha: Any, fit_intercept: bool) 
             alpha=None if isinstance(alpha, str) else alpha,
         )
     gap_factor = np.asarray(totals.scales.get("gap_factor", np.ones(1)))
-    posterior = local_posterior(evidence, sample_without_copies(moments), gap_factor)
+    posterior = local_posterior(
+        evidence,
+        sample_without_copies(moments),
+        gap_factor,
+        optimism=numbers_found(totals) / max(evidence.solved.observations.n, 1),
+    )
     return kind(posterior, evidence.log_evidence.mean(axis=0), moments.row.target_origin)
 
 
