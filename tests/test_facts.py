@@ -79,7 +79,7 @@ def test_a_model_says_the_same_everywhere(model: Any, kind: str) -> None:
     values = values_of(model)
     assert values["estimator"] == type(model).__name__ and values["n_rows"] == 300
     assert OWN[kind] in values
-    page = model._repr_html_()
+    page = model._repr_html_().replace("<wbr>", "")  # where a long name may break
     for text in found.values():
         assert text.replace("&", "&amp;").replace("<", "&lt;") in page
     assert page.count("<details>") == 1, "one card, with all parameters"
