@@ -33,6 +33,7 @@ ROOMS = [
         "registry",
         "side_by_side",
         "text_formatting",
+        "remote_calls",
     },
     {"notebook_display"},
     {"moments.row_sample"},

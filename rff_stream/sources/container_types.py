@@ -12,6 +12,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError, RffStreamError
+from rff_stream.remote_calls import no_answer
 from rff_stream.text_formatting import cause_words, hide_options, redact_url
 
 
@@ -127,8 +128,9 @@ def reached(path: str) -> Iterator[None]:
     except RffStreamError:
         raise
     except Exception as cause:
+        why = no_answer(cause) or cause_words(cause)
         raise DataError(
-            f"{redact_url(path)} cannot be reached: {cause_words(cause)}. Look at the address, the "
+            f"{redact_url(path)} cannot be reached: {why}. Look at the address, the "
             f"network and the credentials (storage_options=, or the settings of the provider)."
         ) from cause
 

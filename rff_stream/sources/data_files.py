@@ -18,6 +18,7 @@ from typing import Any
 
 from rff_stream._array import digest
 from rff_stream.errors import DataError, RffStreamError
+from rff_stream.remote_calls import answer_in_time
 from rff_stream.sources.container_types import file_system_of, needed_package, reached
 from rff_stream.sources.paths import (
     FORMATS,
@@ -74,17 +75,17 @@ def files_at(place: Any, storage_options: Mapping[str, Any] | None = None) -> li
     path = os.fspath(place).removeprefix("file://")
     system, inside = file_system(path, storage_options)
     with reached(path):
-        pattern = glob.has_magic(inside) and not system.exists(inside)
+        pattern = glob.has_magic(inside) and not answer_in_time(system.exists, inside)
         if pattern:
             found = [each for each in system.glob(inside, detail=True).values() if is_data(each)]
             root = root_of(inside)
-        elif system.isdir(inside):
+        elif answer_in_time(system.isdir, inside):
             if is_store(system, path, inside):
                 return None
             found = [each for each in system.find(inside, detail=True).values() if is_data(each)]
             root = inside
-        elif format_of(path) in WHOLE and system.exists(inside):
-            found, root = [system.info(inside)], str(PurePosixPath(inside).parent)
+        elif format_of(path) in WHOLE and answer_in_time(system.exists, inside):
+            found, root = [answer_in_time(system.info, inside)], str(PurePosixPath(inside).parent)
         else:
             return None
     if not found and pattern:
@@ -126,7 +127,7 @@ def is_store(system: Any, path: str, inside: str) -> bool:
     if not is_remote(path):
         kind = format_of(path)
         return kind in ("references", "icechunk") or any(
-            system.exists(f"{inside}/{name}") for name in ZARR_FILES
+            answer_in_time(system.exists, f"{inside}/{name}") for name in ZARR_FILES
         )
     names = {str(each).rsplit("/", 1)[-1] for each in system.ls(inside, detail=False)}
     return bool(names & {*ZARR_FILES, "snapshots"})
@@ -160,11 +161,12 @@ def data_file(system: Any, info: Mapping[str, Any], root: str, *, remote: bool) 
 def stamp_of(file: DataFile, storage_options: Mapping[str, Any] | None) -> str:
     """The stamp that a file has now; "" if it is gone."""
     system, inside = file_system(file.path, storage_options)
-    try:
-        info = system.info(inside)
-        return data_file(system, info, "", remote=is_remote(file.path)).stamp
-    except FileNotFoundError:
-        return ""
+    with reached(file.path):
+        try:
+            info = answer_in_time(system.info, inside)
+            return data_file(system, info, "", remote=is_remote(file.path)).stamp
+        except FileNotFoundError:
+            return ""
 
 
 def content_of_file(file: DataFile, storage_options: Mapping[str, Any] | None) -> str:

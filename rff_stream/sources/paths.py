@@ -16,6 +16,7 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, StorePath, ZipStore
 
 from rff_stream.errors import DataError
+from rff_stream.remote_calls import answer_in_time
 from rff_stream.sources import arrays, labelled
 from rff_stream.sources.container_types import (
     file_system_of,
@@ -240,7 +241,7 @@ def dataset(path: str, kind: str, storage_options: Mapping[str, Any] | None) -> 
     pattern = any(letter in inside for letter in "*?[")
     with reached(path):
         places: Any = sorted(files.glob(inside)) if pattern else inside
-        absent = not places or (not pattern and not files.exists(inside))
+        absent = not places or (not pattern and not answer_in_time(files.exists, inside))
     if absent:
         raise DataError(
             f"{redact_url(path)} does not exist. X is an array, a table, or the path of data. "

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import inspect
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 from urllib.parse import unquote
@@ -14,11 +13,9 @@ from urllib.parse import unquote
 import fsspec
 
 from rff_stream.errors import ModelError
+from rff_stream.remote_calls import answer_in_time, no_answer
 from rff_stream.store.files import CLAIMS, damage
 from rff_stream.text_formatting import cause_words, hide_in, hide_options, redact_url
-
-SECONDS = 60.0
-"""Limit of one request, plus a second for each MB, so that a dead address ends with an error."""
 
 PARALLEL = 16
 """Files that are read at once, because each needs a round trip."""
@@ -59,13 +56,15 @@ class RemoteFiles:
             try:
                 part = {"start": 0, "end": at_most + 1}
                 size = 0 if name.endswith(".json") else at_most
-                data = self._ask(self.system.cat_file, path, size=size, **part)
+                data = answer_in_time(self.system.cat_file, path, size=size, **part)
             except FileNotFoundError:
                 return None
             except TimeoutError:
                 raise
             except OSError:
-                if self._ask(self.system.info, path)["size"] == 0:  # which has no range to read
+                if (
+                    answer_in_time(self.system.info, path)["size"] == 0
+                ):  # which has no range to read
                     return b""
                 raise
         if len(data) > at_most:
@@ -84,14 +83,14 @@ class RemoteFiles:
     def sizes(self, folder: str) -> dict[str, int]:
         with self._failing(folder, "listed"), contextlib.suppress(FileNotFoundError):
             self.system.invalidate_cache()
-            found = self._ask(self.system.find, self._path(folder), detail=True)
+            found = answer_in_time(self.system.find, self._path(folder), detail=True)
             return {self._name(path): info["size"] for path, info in found.items()}
         return {}
 
     def folders(self, folder: str) -> list[str]:
         with self._failing(folder, "listed"), contextlib.suppress(FileNotFoundError):
             self.system.invalidate_cache()
-            found = self._ask(self.system.ls, self._path(folder), detail=True)
+            found = answer_in_time(self.system.ls, self._path(folder), detail=True)
             names = [info["name"] for info in found if info["type"] == "directory"]
             return sorted(name.rstrip("/").rpartition("/")[2] for name in names)
         return []
@@ -113,19 +112,19 @@ class RemoteFiles:
         with self._failing(name, "written"):
             try:
                 put = self.system.pipe_file
-                self._ask(put, self._path(name), data, size=len(data), mode="create")
+                answer_in_time(put, self._path(name), data, size=len(data), mode="create")
             except FileExistsError:
                 return False
             except OSError:
                 # Two puts at once may both be told to try again; and an answer may be lost.
-                if self._ask(self.system.exists, self._path(name)):
+                if answer_in_time(self.system.exists, self._path(name)):
                     return False
                 raise
         return True
 
     def remove(self, folder: str) -> None:
         with contextlib.suppress(Exception):
-            self._ask(self.system.rm, self._path(folder), recursive=True)
+            answer_in_time(self.system.rm, self._path(folder), recursive=True)
 
     def age(self, name: str) -> float:
         with self._failing(name, "read"):
@@ -182,12 +181,6 @@ class RemoteFiles:
     def _name(self, path: str) -> str:
         return path.removeprefix(f"{self.root}/")
 
-    def _ask(self, method: Callable[..., Any], *given: Any, size: int = 0, **options: Any) -> Any:
-        """What a method of the file system gives within its time."""
-        if inspect.iscoroutinefunction(getattr(method, "__wrapped__", None)):
-            options["timeout"] = SECONDS + size / 1e6
-        return method(*given, **options)
-
     @contextlib.contextmanager
     def _failing(self, name: str, verb: str) -> Iterator[None]:
         try:
@@ -196,8 +189,7 @@ class RemoteFiles:
             if isinstance(error, ModelError):
                 raise
             why = type(error).__name__ if self._secret else cause_words(error)
-            if isinstance(error, TimeoutError):
-                why = f"no answer within {SECONDS:g} s ({type(error).__name__})"
+            why = no_answer(error) or why
             raise ModelError(
                 f"{self.place}/{name} cannot be {verb}: {why}. What was committed before is "
                 "unchanged. Look at the network, the credentials and the rights, then run again."
