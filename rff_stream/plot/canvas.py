@@ -28,6 +28,9 @@ VALUES, DIFFERENCES = "cividis", "RdBu_r"
 BLANKS = ("#D9D9D9", "#404040")
 """Of places without a value, on light and on dark paper."""
 
+MARGIN = 0.05
+"""Of a box, as a share of the range of the rows."""
+
 BAND = 0.22
 """Opacity of a band."""
 
@@ -169,7 +172,7 @@ def sample_of(model: Any) -> tuple[Float64, Float64, Float64]:
     return rows[:, :d], rows[:, d:-1], rows[:, -1]
 
 
-def box_of(model: Any, margin: float = 0.05) -> Float64:
+def box_of(model: Any, margin: float = MARGIN) -> Float64:
     """Lowest and highest values (2, d) of the inputs in the row sample, a margin added."""
     x, _, _ = sample_of(model)
     if not len(x):
@@ -177,6 +180,11 @@ def box_of(model: Any, margin: float = 0.05) -> Float64:
             "The model has no row sample (sample_rows=0, or saved without moments), so the range "
             "to draw is unknown. Give it: at=…, or save with moments=True."
         )
+    return box_around(x, margin)
+
+
+def box_around(x: Array, margin: float = MARGIN) -> Float64:
+    """Lowest and highest values (2, d) of rows x (n, d), a margin added."""
     low, high = x.min(axis=0), x.max(axis=0)
     return np.stack([low - margin * (high - low), high + margin * (high - low)])
 

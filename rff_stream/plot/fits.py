@@ -72,9 +72,8 @@ def curve(
         Coverage of both intervals.
     """
     require_inputs(model, 1)
-    low, high = (0.0, 1.0) if at is not None else box_of(model)[:, 0].tolist()
-    x = np.linspace(low, high, CURVE_POINTS) if at is None else np.asarray(at, float)
-    rows = x.reshape(-1, 1)
+    x = _points(model, at)
+    rows = x[:, None]
     ax, mean = axes(ax), mean_of(model, rows)[:, target]
     half = ndtri(0.5 + coverage / 2)
     for noise, opacity, what in ((True, BAND / 2, "y"), (False, BAND * 1.6, "f")):
@@ -82,9 +81,7 @@ def curve(
         if std is not None:
             reach = half * std[:, target]
             label = f"{coverage:.0%} of {what}"
-            ax.fill_between(
-                x, mean - reach, mean + reach, color=COLOURS[0], alpha=opacity, lw=0, label=label
-            )
+            _band(ax, x, mean, reach, opacity, label)
     sample_x, sample_y, _ = sample_of(model)
     points = (sample_x[:, 0], sample_y[:, target]) if data is None else data
     if len(points[0]):
@@ -93,6 +90,21 @@ def curve(
     ax.set(xlabel=input_label(model, 0), ylabel=target_label(model, target))
     legend(ax)
     return ax
+
+
+def _points(model: Any, at: Array | None) -> Float64:
+    """Where a function of one input is drawn (m,): ``at``, or the range of the row sample."""
+    if at is not None:
+        return np.asarray(at, np.float64).ravel()
+    low, high = box_of(model)[:, 0].tolist()
+    return np.linspace(low, high, CURVE_POINTS)
+
+
+def _band(ax: Axes, x: Float64, mean: Float64, reach: Float64, opacity: float, label: str) -> None:
+    """The interval mean ± reach."""
+    ax.fill_between(
+        x, mean - reach, mean + reach, color=COLOURS[0], alpha=opacity, lw=0, label=label
+    )
 
 
 @takes(MODELS, remedy="Give a fitted GaussianProcessRegressor of one input.")
@@ -128,18 +140,15 @@ def slope(
     '∂y/∂x0'
     """
     require_inputs(model, 1)
-    low, high = (0.0, 1.0) if at is not None else box_of(model)[:, 0].tolist()
-    x = np.linspace(low, high, CURVE_POINTS) if at is None else np.asarray(at, float).ravel()
-    rows, features = x.reshape(-1, 1), model.features_
+    x, features = _points(model, at), model.features_
+    rows = x[:, None]
     coef = np.asarray(model.coef_, np.float64).reshape(features.n_components, -1)
     mean = gradient(features, coef, rows)[:, 0, target]
     ax = axes(ax)
     if hasattr(model, "posterior_"):
         std = gradient_std(features, model.posterior_, rows)[:, 0, target]
         reach = ndtri(0.5 + coverage / 2) * std
-        words = f"{coverage:.0%} of the slope"
-        ax.fill_between(x, mean - reach, mean + reach, color=COLOURS[0], alpha=BAND, lw=0,
-                        label=words)  # fmt: skip
+        _band(ax, x, mean, reach, BAND, f"{coverage:.0%} of the slope")
     ax.axhline(0, color=GREY, lw=0.8)
     ax.plot(x, mean, color=COLOURS[0], label=f"slope of the fit, R = {features.n_components}")
     ax.set(xlabel=input_label(model, 0), ylabel=_slope_label(model, target))

@@ -18,6 +18,7 @@ from rff_stream.plot.canvas import (
     VALUES,
     axes,
     axis_label,
+    box_around,
     box_of,
     colour_bar,
     grid_of,
@@ -250,9 +251,7 @@ def _decision_box(model: Any, data: tuple[Array, ArrayLike] | None, box: Array |
         return np.asarray(box, np.float64)
     if data is None:
         return box_of(model)
-    rows = np.asarray(data[0], np.float64)
-    low, high = rows.min(axis=0), rows.max(axis=0)
-    return np.stack([low - 0.05 * (high - low), high + 0.05 * (high - low)])
+    return box_around(np.asarray(data[0], np.float64))
 
 
 def _class_rows(
