@@ -27,6 +27,7 @@ from rff_stream.cells.posterior import LocalPosterior, combine_trees, far_share
 from rff_stream.cells.spectrum import TreeCells
 from rff_stream.families.protocol import Totals
 from rff_stream.features import Projection
+from rff_stream.length_scales.map_search import numbers_of
 
 POWERS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Candidates for p in ω ∝ v⁻ᵖ; 0 is the plain mean of the trees. Leave-one-out errors choose."""
@@ -110,8 +111,7 @@ def numbers_found(totals: Totals) -> int:
     encoding = totals.features.encoding
     metric = getattr(encoding, "second", encoding)
     if isinstance(metric, Projection):
-        d, k = metric.matrix.shape
-        return int(d * k - k * (k - 1) // 2)
+        return numbers_of(metric.matrix)
     return int(np.size(totals.features.kernel.length_scale))
 
 

@@ -312,9 +312,8 @@ class _Candidate:
 
     @property
     def n_numbers(self) -> int:
-        """How many numbers its metric AAᵀ (d, d) of rank k has: dk − k(k − 1)/2; d if diagonal."""
-        d, k = int(self.matrix.shape[0]), int(self.matrix.shape[1])
-        return d * k - k * (k - 1) // 2 if _mixes(self.matrix) else d
+        """How many numbers its metric has: d if it is diagonal."""
+        return numbers_of(self.matrix) if _mixes(self.matrix) else len(self.matrix)
 
     @property
     def fit(self) -> MetricFit:
@@ -819,6 +818,12 @@ class MapSearch:
         if n_rows <= shape.n_components:
             return seconds_of_look(n_rows, 0, True)
         return seconds_of_judging(n_rows, shape.n_components)
+
+
+def numbers_of(matrix: Float64) -> int:
+    """How many numbers AAᵀ (d, d) has for A (d, k): dk − k(k − 1)/2."""
+    d, k = matrix.shape
+    return int(d * k - k * (k - 1) // 2)
 
 
 def _mixes(matrix: Float64) -> bool:

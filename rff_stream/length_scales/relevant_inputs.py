@@ -48,9 +48,8 @@ def relevant_inputs(x: Array, y: Float64, w: Float64) -> Array:
     rest = y - _explained_share(waves[:, single > 0], y, share)
     strength = single
     if 1 < d <= MOST_OF_PAIRS:
-        strength = single + _strength_of_pairs(waves[:, :, :PAIR_WAVES], rest * share, w).sum(
-            axis=1
-        )
+        pairs = _strength_of_pairs(waves[:, :, :PAIR_WAVES], rest * share, w)
+        strength = single + pairs.sum(axis=1)
     order = np.argsort(-strength)
     before = np.cumsum(strength[order]) - strength[order]
     kept = np.zeros(d, bool)

@@ -62,9 +62,8 @@ class RemoteFiles:
             except TimeoutError:
                 raise
             except OSError:
-                if (
-                    answer_in_time(self.system.info, path)["size"] == 0
-                ):  # which has no range to read
+                size = answer_in_time(self.system.info, path)["size"]
+                if size == 0:  # it has no range to read
                     return b""
                 raise
         if len(data) > at_most:
