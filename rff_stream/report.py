@@ -167,7 +167,7 @@ figcaption { font-size: .85rem; color: var(--soft); }
 .row > .wide:has(> p:only-child) { flex-basis: 100%; }
 summary { cursor: pointer; color: var(--rule); }
 table { font-variant-numeric: tabular-nums; }
-td { overflow-wrap: anywhere; }
+td { overflow-wrap: anywhere; min-width: 5rem; }
 .wide :is(td, th) { white-space: normal !important; }
 @media (min-width: 40rem) { .wide tr:has(td + td) td { white-space: nowrap !important; } }
 @media (max-width: 40rem) {
