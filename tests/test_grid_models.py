@@ -428,9 +428,7 @@ def test_a_constant_target_is_answered_by_its_constant(
     """Alone and beside another, which is as it would be alone; no noise, no signal."""
     x, y, _ = xyw
     constant = np.full(len(x), value)
-    chosen: dict[str, Any] = {"features": features, "length_scale": 0.9, "kernel": "gaussian"}
-    if features == "auto":
-        chosen["n_components"] = 32
+    chosen = {"features": features, "length_scale": 0.9, "kernel": "gaussian", "n_components": 32}
     mean, std = gp(**chosen).fit(x, constant).predict(x[:20], return_std=True)
     np.testing.assert_allclose(mean, value, rtol=1e-14)
     assert (std == 0).all()

@@ -227,7 +227,7 @@ def test_what_left_out_halves_of_cells_tell_is_kept_with_the_model(rng, tmp_path
 def test_each_target_has_its_own_factor_in_gaps(rng):
     X = rng.normal(size=(1500, 2))
     alone = rs.GaussianProcessRegressor(
-        features="local", length_scale="evidence", random_state=0, progress=False
+        features="local", n_components=16, length_scale="evidence", random_state=0, progress=False
     ).fit(X, np.column_stack([np.sin(X[:, 0]), 100 * rng.normal(size=1500), np.ones(1500)]))
     smooth, noise, constant = alone._fitted.answer.posterior.gap_factor
     assert smooth > 1.5 > 1.2 > noise
@@ -240,7 +240,7 @@ def test_where_all_variances_are_alike_a_gap_is_told_still(rng):
     y = np.where(rng.random(1500) < 0.03, 10 * rng.normal(size=1500), 0.0)
     y += 1e-3 * rng.normal(size=1500)  # no copies
     model = rs.GaussianProcessRegressor(
-        features="local", length_scale=1.0, random_state=0, progress=False
+        features="local", n_components=16, length_scale=1.0, random_state=0, progress=False
     ).fit(x, y)
     posterior = model._fitted.answer.posterior
     assert posterior.inflation < 0.1  # beside rows; far from them the process is what it was
@@ -252,7 +252,7 @@ def test_where_all_variances_are_alike_a_gap_is_told_still(rng):
 def test_models_of_few_rows_that_kept_no_finite_variance_are_read(rng):
     x = rng.normal(size=(60, 2))
     model = rs.GaussianProcessRegressor(
-        features="local", length_scale=1.0, random_state=0, progress=False
+        features="local", n_components=16, length_scale=1.0, random_state=0, progress=False
     ).fit(x, x[:, 0])
     posterior = model._fitted.answer.posterior
     old = posterior.arrays() | {"near": np.full(1, np.inf)}
@@ -455,7 +455,7 @@ def test_a_constant_target_that_is_rounded_ends_no_fit(rng, targets):
     X = rng.normal(size=(900, 2))
     y = np.column_stack([np.sin(2 * X[:, 0]), np.full(900, 1e8 / 3)])[:, -targets:]
     model = rs.GaussianProcessRegressor(
-        length_scale=1.0, random_state=0, progress=False, features="local"
+        n_components=64, length_scale=1.0, random_state=0, progress=False, features="local"
     )
     assert model.fit(X, y).predict(X)[:, -1] == pytest.approx(1e8 / 3)
 
@@ -590,13 +590,3 @@ def test_many_rows_are_predicted_by_one_product_whatever_the_chunks(rng):
     for a, b, c in zip(few, whole, parts, strict=True):
         np.testing.assert_allclose(b[:3199], a, rtol=1e-3, atol=1e-3)  # products in float32
         np.testing.assert_allclose(c.compute(), b, rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.parametrize("features", ["local", rs.Cells(32), "grid"])
-@pytest.mark.parametrize("estimator", [rs.KernelRidge, rs.GaussianProcessRegressor])
-def test_columns_of_one_map_are_refused_for_cells_and_grids(estimator, features):
-    """n_components was ignored: 64 gave cells of 256 columns."""
-    x = np.random.default_rng(0).normal(size=(50, 2))
-    model = estimator(features=features, n_components=64, progress=False)
-    with pytest.raises(ValueError, match="n_components=64 is R of one map"):
-        model.fit(x, x[:, 0])

@@ -79,8 +79,6 @@ ALPHAS = np.logspace(-6, 3, 28)
 
 
 REFUSES = {
-    "n_components": "n_components={value} is R of one map of the whole space, and cells have "
-    "columns of their own. Use features=rs.Cells(n_components={value}), or leave n_components out.",
     "until": "features='local' is read to the end: sums of leaves held out tell the error of each "
     "tree, not that of their mean, and take as much memory each as all the data. Fit a part of the "
     "rows without until, or use a map of the whole space.",

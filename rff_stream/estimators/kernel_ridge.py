@@ -56,11 +56,11 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
         length-scale 1/√(2γ); the Laplacian has 1/γ, the polynomial 1/√γ. None: ``length_scale``
         says it (in scikit-learn γ is then 1/d).
     n_components : int, optional
-        R of one map of the whole space; if it is given, the map is one (cells and grids refuse
-        it: they have sizes of their own). The error of the kernel
-        falls as 1/√R, the cost per row grows as R². With √n·log n columns the error converges at
-        the rate of the exact method (Rudi & Rosasco 2017). Not given, and with a map by name, it
-        is 2048.
+        R of one map of the whole space; if it is given, the map is one, unless ``features`` says
+        cells or a grid: they have sizes of their own, ``features=Cells(n_components=…)``. The
+        error of the kernel falls as 1/√R, the cost per row grows as R². With √n·log n columns the
+        error converges at the rate of the exact method (Rudi & Rosasco 2017). Not given, and with
+        a map by name, it is 2048.
     alpha : float, (T,) array, "evidence", "cv" or "gcv", default="evidence"
         Penalty on the scale of ``sklearn.kernel_ridge.KernelRidge``: σ²(noise)/σ²(signal).
         0: least squares, of all solutions that of least norm; for cells a little more than 0.

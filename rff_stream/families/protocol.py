@@ -24,10 +24,9 @@ from rff_stream.sources.protocol import Source
 from rff_stream.statistics.loss import SumOfRows
 from rff_stream.statistics.protocol import Statistic
 
-ABILITIES = ("until", "with_kernel", "refine", "classes", "n_components")
+ABILITIES = ("until", "with_kernel", "refine", "classes")
 """What a family may refuse: fits of a part of the rows, whose error is computed from sums alone;
-another kernel after the read; steps on the exact system; classifiers; R of one map of the whole
-space."""
+another kernel after the read; steps on the exact system; classifiers."""
 
 ONE_KERNEL = (
     "The columns and sums of this model are for one kernel only. Fit with features='grid', whose "

@@ -229,8 +229,6 @@ class GridProcess(GridAnswer):
 
 
 REFUSES = {
-    "n_components": "n_components={value} is R of one map of the whole space, and a grid has "
-    "modes. Use features=rs.Grid(modes=(…)), or leave n_components out.",
     "refine": "refine={value} but the equations of a grid of frequencies are solved by iterations "
     "to the end. Use refine=0.",
     "classes": "features='grid' but grids are for KernelRidge and GaussianProcessRegressor. "

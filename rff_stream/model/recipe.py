@@ -20,7 +20,7 @@ from rff_stream.families.parameters import (
     check_sample_rows,
     check_search_seconds,
 )
-from rff_stream.families.register import decided, default_request, require
+from rff_stream.families.register import decided, default_request
 from rff_stream.features import FeatureMap
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.model.fitted import Fitted
@@ -136,8 +136,6 @@ class Recipe(ABC):
     def check(self) -> None:
         """Refuse parameters before anything is opened."""
         check_n_components(self.asked.n_components, self.asked.features)
-        if self.asked.n_components is not None:
-            require(self.asked.features, "n_components", self.asked.n_components)
         check_sample_rows(self.asked.sample_rows)
         check_search_seconds(getattr(self.asked, "search_seconds", None))
 
