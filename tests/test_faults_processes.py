@@ -195,7 +195,7 @@ def map_of_cells(rows: tuple[Array, Array]) -> rs.LocalFeatures:
     )
 
 
-FAMILIES = ["whole", "landmarks", "cells", "grid", "classes", "cell classes"]
+FAMILIES = ["whole", "landmarks", "cells", "grid", "candidates", "classes", "cell classes"]
 
 
 def answers(kind: str, rows: tuple[Array, Array], seconds: float) -> Array:
@@ -223,7 +223,10 @@ def model_of(kind: str, rows: tuple[Array, Array]) -> Any:
         ),
         "cells": lambda: map_of_cells(rows),
         "grid": lambda: rs.Grid(modes=(3, 4, 3), box={f"x{i}": (-6, 6) for i in range(D)}),
+        "candidates": lambda: rs.Candidates(("whole", rs.Cells(24, 2, 8))),
     }[kind]()
+    if kind == "candidates":
+        choices["n_components"] = 64
     return rs.GaussianProcessRegressor(rs.Gaussian(1.5), features=features, noise=0.1, **choices)
 
 
