@@ -20,6 +20,7 @@ from rff_stream._array import Float64
 from rff_stream.errors import ModelError, takes
 from rff_stream.features.base import RandomState
 from rff_stream.moments import Moments, total
+from rff_stream.moments.copies import copies_of
 from rff_stream.moments.runs import FEWEST_READINGS, SubSums, held_sub_sums
 
 FEWEST_PARTS = 8
@@ -85,6 +86,11 @@ def mmd(
     different sizes. Runs must be long compared with the correlation length of the rows: for 2,000
     rows of autocorrelation 0.8 without drift, 6 % of p-values are below 0.05.
 
+    Copies of a row are one row of their summed weight: with c of each, a mean varies as that of
+    n/c rows. Where runs are permuted, the squared distances of chance are c times as large, as if
+    no two copies were in one run. So copies that are neighbours cost power. Batches that are
+    permuted whole differ by as much as they do.
+
     References
     ----------
     Gretton et al. 2012, section 2; Zhao & Meng 2015 (Fourier features).
@@ -99,6 +105,17 @@ def mmd(
     >>> rs.mmd(parts[0], parts[1]).p_value < 0.01
     True
     """
+    return _compare(a, b, (copies_of(a), copies_of(b)), n_permutations, random_state)
+
+
+def _compare(
+    a: Moments,
+    b: Moments,
+    copies: tuple[float, float],
+    n_permutations: int = 9999,
+    random_state: RandomState = 0,
+) -> TwoSample:
+    """:func:`mmd` of samples of which a row stands so often on average."""
     _require_same(a, b)
     held = [_sub_sums_of(moments, name) for moments, name in ((a, "a"), (b, "b"))]
     counts = [each.n_readings for each in held]
@@ -113,8 +130,10 @@ def mmd(
     own = _distances(products, weights, observed[None])
     rng = np.random.default_rng(random_state)
     splits = _permuted_distances(products, weights, observed, n_permutations, rng)
-    chance = np.concatenate([*splits, own])
-    scale = 1 / weights[observed].sum() + 1 / weights[~observed].sum()
+    per_weight = 1 / np.array([weights[observed].sum(), weights[~observed].sum()])
+    scale = float(per_weight.sum())
+    larger = 1.0 if whole else float(per_weight @ copies) / scale
+    chance = np.concatenate([larger * np.concatenate(splits), own])
     p_value, expected = float(np.mean(chance >= own[0] * (1 - 1e-9))), float(chance.mean())
     if not whole and max(counts) >= FEWEST_READINGS:
         which = int(np.argmax(counts))
@@ -170,15 +189,24 @@ def drift(
             "Give at least two groups, or a reference."
         )
     bare = {label: moments.without_sample() for label, moments in groups.items()}
+    copies = {label: copies_of(moments) for label, moments in groups.items()}
     if reference is not None:
-        return {label: mmd(moments, reference, **choices) for label, moments in bare.items()}
+        usual = copies_of(reference)
+        return {
+            label: _compare(moments, reference, (copies[label], usual), **choices)
+            for label, moments in bare.items()
+        }
     unlike: set[Any] = set()
     found: dict[Any, TwoSample] = {}
     again = list(bare)
     while again:
         for label in again:
-            others = (bare[name] for name in bare if name != label and name not in unlike)
-            found[label] = mmd(bare[label], total(others), **choices)
+            others = [name for name in bare if name != label and name not in unlike]
+            usual = np.average(
+                [copies[name] for name in others], weights=[bare[name].n for name in others]
+            )
+            rest = total(bare[name] for name in others)
+            found[label] = _compare(bare[label], rest, (copies[label], float(usual)), **choices)
         far = [k for k in bare if k not in unlike and found[k].p_value < 0.05 / len(bare)]
         if not far or 3 * (len(unlike) + 1) > len(bare):
             break

@@ -159,6 +159,14 @@ def mean_copies(x: Float64, n_rows: int, keys: Array | None = None) -> float:
     return float(1 / np.average(1 / each, weights=times))
 
 
+def copies_of(moments: SampledSums) -> float:
+    """:func:`mean_copies` of some sums by their row sample; 1 where each row is an observation."""
+    sample = moments.sample
+    if different_share(sample.rows[:, :-1]) == 1.0:
+        return 1.0
+    return mean_copies(sample.rows[:, :-1], moments.n, sample.keys)
+
+
 def _copies_of(x: Array, n_rows: int, keys: Array | None) -> tuple[Array, Array, Float64] | None:
     """Rows (m',) of different keys, how many of the sample have each, and their copies (m',)."""
     number = group_copies(x)
@@ -188,15 +196,20 @@ def merge_copies(x: Float64, y: Float64, w: Float64) -> tuple[Float64, Float64, 
     return x[first], y[first], np.asarray(np.bincount(number, w, len(x))[first], np.float64)
 
 
-class CountedSums(Protocol):
-    """Sums over rows that are counted, some of which are kept."""
+class SampledSums(Protocol):
+    """Sums over rows, some of which are kept."""
 
     @property
     def n(self) -> int: ...
     @property
-    def log_weight(self) -> float: ...
-    @property
     def sample(self) -> RowSample: ...
+
+
+class CountedSums(SampledSums, Protocol):
+    """The same with the weights of the rows."""
+
+    @property
+    def log_weight(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)

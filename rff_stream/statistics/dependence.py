@@ -22,7 +22,7 @@ import numpy as np
 from scipy import linalg, stats
 
 from rff_stream._array import Array, Float64
-from rff_stream.moments.copies import different_share, mean_copies
+from rff_stream.moments.copies import copies_of
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.added_fields import AddedFields
@@ -100,10 +100,7 @@ class DependenceScores(AddedFields):
     @property
     def copies(self) -> float:
         """How often a row stands on average, as far as the sample tells."""
-        rows = self.sample.rows[:, :-1]
-        if different_share(rows) == 1.0:
-            return 1.0
-        return mean_copies(rows, self.n, self.sample.keys)
+        return copies_of(self)
 
     def change(self, other: Self, target: str | None = None) -> DependenceChange:
         """How far another sample is from this one.
