@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import random
@@ -165,14 +166,21 @@ def two_at_once(before: Path, folder: Path, act: Callable[[Path], None], seed: i
     return found
 
 
-def prepared(folder: Path, kind: str) -> Path:
-    before = folder / "before"
+@functools.cache
+def prepared(folder: Path, act: Callable[[Path], None]) -> tuple[Path, str, float]:
+    """Where the trials of an act begin, its state when nothing is killed, and its seconds."""
+    before, whole = folder / f"before {act.__name__}", folder / f"{act.__name__} whole"
     before.mkdir()
     run(write, before / "d.zarr", 0, ROWS)
-    if kind in ("update", "two"):
+    if act is update:
         run(fit, before)
         run(write, before / "d.zarr", ROWS, ROWS + MORE)
-    return before
+    shutil.copytree(before, whole)
+    began = time.monotonic()
+    run(act, whole)
+    seconds = time.monotonic() - began
+    run(state, whole)
+    return before, (whole / "state").read_text(), seconds
 
 
 def warm() -> None:
@@ -182,16 +190,10 @@ def warm() -> None:
 
 def program(folder: Path, kind: str, seed: int, trials: int) -> None:
     act = fit if kind in ("fit", "rivals") else update
-    before = prepared(folder, kind)
-    shutil.copytree(before, folder / "whole")
-    began = time.monotonic()
-    run(act, folder / "whole")
-    seconds = time.monotonic() - began
-    run(state, folder / "whole")
-    expected = (folder / "whole" / "state").read_text()
+    before, expected, seconds = prepared(folder, act)
     rng = random.Random(seed)
     for number in range(trials):
-        place = folder / f"{number}"
+        place = folder / f"{kind} {number}"
         if kind in ("two", "rivals"):
             found = two_at_once(before, place, act, seed + number)
         else:
@@ -205,6 +207,4 @@ if __name__ == "__main__":
     warm()
     for words in sys.argv[2].split(","):
         kind, _, trials = words.partition(":")
-        work = Path(sys.argv[1]) / kind
-        work.mkdir()
-        program(work, kind, int(sys.argv[3]), int(trials))
+        program(Path(sys.argv[1]), kind, int(sys.argv[3]), int(trials))

@@ -175,7 +175,12 @@ def test_rows_that_stand_unequally_often_are_observations_of_their_own(rng):
 
 @pytest.mark.parametrize(
     "choices",
-    [{"n_components": 512}, {"features": "local"}, {"features": "grid"}, {"classes": True}],
+    [
+        {"n_components": 512},
+        {"features": "local"},
+        {"features": rs.Grid(columns=700)},
+        {"classes": True},
+    ],
     ids=["one map", "cells", "grid", "classes"],
 )
 def test_copies_share_a_fold(choices, rng):

@@ -42,11 +42,11 @@ ESTIMATORS = [
     rs.KernelRegressor(
         Huber(scale=1.0), n_components=32, alpha=0.1, tol=1e-6, random_state=0, progress=False
     ),
-    rs.KernelRegressor(n_components=128, random_state=0, progress=False),
+    rs.KernelRegressor(n_components=64, random_state=0, progress=False),
     rs.KernelPCA(n_map_components=64, random_state=0, progress=False),
     rs.KernelFeatures(n_components=64, random_state=0),
     rs.KernelFeatures(features="nystroem", n_components=16, random_state=0),
-    rs.KernelDensity(random_state=0, progress=False),
+    rs.KernelDensity(n_components=256, random_state=0, progress=False),
     rs.KernelDensity("cv", n_components=512, missing_rows="drop", random_state=0, progress=False),
     # A threshold for new rows cannot pass: of the rows of the fit a smaller share is below it.
     rs.NoveltyDetector(n_components=256, threshold="sample", random_state=0, progress=False),

@@ -264,7 +264,7 @@ def test_a_deviation_does_not_depend_on_how_many_are_asked_for(
     """
     x, y, w = xyw
     monkeypatch.setattr(grid_answers, "BLOCK", size)
-    model = gp(noise=0.02).fit(x, y, w)
+    model = gp(noise=0.2).fit(x, y, w)
     at = np.random.default_rng(0).uniform(0.1, 2.9, (17, 2))  # it was solved for up to 16 rows
     std = model.predict(at, return_std=True, noise=False)[1]
     alone = np.concatenate(

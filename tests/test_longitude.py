@@ -53,7 +53,7 @@ def agree_at_the_seam(model: Any, at: Any = SEAM) -> None:
 def test_a_longitude_that_reaches_around_is_periodic(
     rng: np.random.Generator, asked: dict[str, Any], tmp_path: Any
 ) -> None:
-    data = field(rng, np.arange(0, 360, 6.0))
+    data = field(rng, np.arange(0, 360, 9.0))
     model = rs.GaussianProcessRegressor(**QUIET, **asked).fit(data, "t", inputs=["lat", "lon"])
     assert dict(model.features_.periods) == {1: 360.0}
     agree_at_the_seam(model)
@@ -63,7 +63,7 @@ def test_a_longitude_that_reaches_around_is_periodic(
 
 
 def test_no_longitude_is_outside_of_a_range_that_is_a_circle(rng: np.random.Generator) -> None:
-    data = field(rng, np.arange(0, 360, 6.0))
+    data = field(rng, np.arange(0, 360, 9.0))
     model = rs.KernelRidge(**QUIET).fit(data, "t", inputs=["lat", "lon"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -90,16 +90,19 @@ def test_a_region_and_what_is_given_in_degrees_stay_as_they_are(
     assert (found.predict(inside) == again.predict(inside)).all()
 
 
+@pytest.mark.filterwarnings("ignore::rff_stream.NumericalWarning")  # of one coarse map
 def test_a_column_of_a_table_is_known_by_its_name(rng: np.random.Generator) -> None:
     table = field(rng, np.arange(-180, 180, 6.0)).to_dataframe().reset_index()
     at = pd.DataFrame(SEAM, columns=["lat", "lon"])
-    model = rs.KernelRidge(**QUIET).fit(table[["lat", "lon"]], table.t)
+    small = QUIET | {"n_components": 256}
+    model = rs.KernelRidge(**small).fit(table[["lat", "lon"]], table.t)
     agree_at_the_seam(model, at)
-    sorter = rs.KernelClassifier(**QUIET).fit(table[["lat", "lon"]], table.t > 0)
+    sorter = rs.KernelClassifier(**small).fit(table[["lat", "lon"]], table.t > 0)
     shares = sorter.predict_proba(at)
     np.testing.assert_allclose(shares[0], shares[1], rtol=1e-5, atol=1e-6)
     other = table.rename(columns={"lon": "x"})
-    assert not rs.KernelRidge(**QUIET).fit(other[["lat", "x"]], other.t).features_.periods
+    plain = rs.KernelRidge(**small).fit(other[["lat", "x"]], other.t)
+    assert not getattr(plain.features_, "periods", ())
 
 
 def test_which_inputs_are_longitudes_and_which_reach_around() -> None:

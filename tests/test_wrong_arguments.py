@@ -86,6 +86,7 @@ def test_what_is_no_such_thing_is_refused_in_words(name, function):
 
     parameters = inspect.signature(function).parameters
     refused: list[tuple[str, Exception]] = []
+    ax = Figure().subplots()
     for what, first in things().items():
         given: dict[str, Any] = {}
         for at, each in parameters.items():
@@ -94,7 +95,7 @@ def test_what_is_no_such_thing_is_refused_in_words(name, function):
             elif each.default is each.empty or (at == "y" and name.startswith("inspect")):
                 given[at] = others(at, first)
             elif at == "ax":
-                given[at] = Figure().subplots()
+                given[at] = ax
         try:
             function(**given)
         except Exception as error:
