@@ -91,6 +91,7 @@ def test_what_cannot_be_a_table_is_refused_first(tmp_path, model):
     for words, code, message in (
         (("predict", model, tmp_path / "cube.zarr", "--output", out), 2, "is a table, and"),
         (("predict", model, rows, "--output", out, "--keep", "id"), 2, "--keep id is no column"),
+        (("predict", model, rows, "--output", out, "--keep", "day,t"), 2, "each name once"),
         (("predict", model, rows, "--output", "s3://b/out.csv"), 4, "tables are written to local"),
         (("predict", model, rows, "--output", rows), 4, "read"),
         (

@@ -27,8 +27,6 @@ ENDINGS = (".parquet", ".arrow", ".feather", ".csv")
 ROWS = 65_536
 """Rows that are predicted at a time; a row group of the output."""
 
-INDEX = "index_columns"
-
 
 def is_table(output: str) -> bool:
     """Whether a name is that of a table."""
@@ -154,33 +152,33 @@ def batches_in_order(opened: Any, columns: Sequence[str]) -> Iterator[Any]:
 
 def kept_columns(schema: Any, request: TableRequest, name: str) -> list[str]:
     """Columns that stand before the predictions: the index of pandas, and those asked for."""
+    from rff_stream.sources.arrow_and_parquet import noted_index
+
     absent = [column for column in request.keep if column not in schema.names]
     if absent:
         raise click.UsageError(
             f"--keep {absent[0]} is no column of {name}. It has: {', '.join(schema.names)}."
         )
-    index = [each for each in index_of(schema) if each in schema.names]
-    return list(dict.fromkeys([*index, *request.keep]))
-
-
-def index_of(schema: Any) -> list[str]:
-    """Columns that pandas wrote its index to."""
-    return [each for each in pandas_of(schema).get(INDEX, ()) if isinstance(each, str)]
-
-
-def pandas_of(schema: Any) -> dict[str, Any]:
-    """What pandas wrote of a table."""
-    found: dict[str, Any] = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
-    return found
+    kept = list(dict.fromkeys([*noted_index(schema), *request.keep]))
+    both = [column for column in kept if column in request.names]
+    if both:
+        raise click.UsageError(
+            f"{both[0]} would be a column of {name} that is kept and one of predictions. A table "
+            f"has each name once. Leave it out of --keep, or rename it in the data."
+        )
+    return kept
 
 
 def metadata(schema: Any, kept: Sequence[str]) -> dict[str, str]:
     """Who wrote the table, and what pandas reads its index by."""
-    index = [each for each in index_of(schema) if each in kept]
+    from rff_stream.sources.arrow_and_parquet import noted_index, pandas_of
+
+    index = [each for each in noted_index(schema) if each in kept]
     found = {"source": SOURCE}
     if index:
         known = [each for each in pandas_of(schema)["columns"] if each["field_name"] in index]
-        found["pandas"] = json.dumps({INDEX: index, "column_indexes": [], "columns": known})
+        notes = {"index_columns": index, "column_indexes": [], "columns": known}
+        found["pandas"] = json.dumps(notes)
     return found
 
 

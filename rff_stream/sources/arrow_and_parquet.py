@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
+import re
 import shutil
 import tempfile
 import weakref
@@ -64,7 +66,30 @@ class ArrowTable(Table):
             values = arrow_values(name, stored.chunks, kind, stored.null_count > 0)
             return variable_of(name, ("rows",), values, holds=no_numbers_of(kind))
 
-        super().__init__(schema_names(table.schema), column, "the table")
+        super().__init__(
+            schema_names(table.schema), column, "the table", index=index_of(table.schema)
+        )
+
+
+def pandas_of(schema: Any) -> dict[str, Any]:
+    """What pandas wrote of a table."""
+    found: dict[str, Any] = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
+    return found
+
+
+def noted_index(schema: Any) -> list[str]:
+    """Columns that pandas wrote its index to, by its notes."""
+    noted = pandas_of(schema).get("index_columns", ())
+    return [each for each in noted if isinstance(each, str) and each in schema.names]
+
+
+def index_of(schema: Any) -> list[str]:
+    """Columns that pandas wrote its index to: by its notes, or by the names that it gives them.
+
+    A reader may have dropped the notes; CSV has none, and the name is empty there.
+    """
+    named = [name for name in schema.names if re.fullmatch(r"(__index_level_\d+__)?", name)]
+    return [*noted_index(schema), *named]
 
 
 def schema_names(schema: Any) -> list[str]:
@@ -132,18 +157,29 @@ def columns_asked_for(schema: Any, selection: Selection) -> list[str]:
 
 
 def written(X: Any, columns: Sequence[str]) -> tuple[Any, Folder]:
-    """A dataset of one temporary Parquet file with these columns, and its folder."""
+    """A dataset of one temporary Parquet file with these columns, and its folder.
+
+    Raises DataError: values are not of the type of their column, or a file is damaged.
+    """
+    import pyarrow as pa
     import pyarrow.dataset as ds
     import pyarrow.parquet as pq
 
     folder = Folder()
     if is_from(X, "polars.lazyframe"):
         X.select(list(columns)).sink_parquet(folder.rows, row_group_size=GROUP_ROWS)
-    else:
-        batches = batches_of(X, columns)
-        with pq.ParquetWriter(folder.rows, batches.schema, write_page_checksum=True) as writer:
+        return ds.dataset(folder.rows, format="parquet"), folder
+    batches = batches_of(X, columns)
+    with pq.ParquetWriter(folder.rows, batches.schema, write_page_checksum=True) as writer:
+        try:
             for batch in batches:
                 writer.write_batch(batch, row_group_size=GROUP_ROWS)
+        except pa.ArrowInvalid as cause:
+            raise DataError(
+                f"The rows cannot be read: {cause_words(cause)}. Every file must be whole and have "
+                f"the same columns, and a column one type: that of its first values in CSV, where "
+                f"1 is an integer and 1.0 is none."
+            ) from cause
     return ds.dataset(folder.rows, format="parquet"), folder
 
 
@@ -190,7 +226,8 @@ def stored_table(groups: RowGroups) -> Table:
         holds = no_numbers_of(kind)
         return Variable(name, ("rows",), stored, "lazy", stored.bounds(), True, holds=holds)
 
-    return Table(schema_names(groups.schema), column, "the table")
+    schema = groups.schema
+    return Table(schema_names(schema), column, "the table", index=index_of(schema))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -72,7 +72,8 @@ class Table:
     """Columns by name; a column of two dimensions holds several, t[0], t[1], ….
 
     A :class:`~.columns.Container`. ``make`` gives the Variable of a name, and is called once for
-    each; ``what`` is the table in messages.
+    each; ``what`` is the table in messages. Columns of an ``index`` number the rows: they are
+    inputs only where they are named.
     """
 
     def __init__(
@@ -81,8 +82,10 @@ class Table:
         make: Callable[[str], Variable],
         what: str,
         missing_chunks: str = "auto",
+        index: Collection[str] = (),
     ) -> None:
         self.names = list(names)
+        self.index = frozenset(index)
         self.variable = functools.cache(make)
         self.what = what
         self.missing_chunks = missing_chunks
@@ -156,11 +159,12 @@ class Table:
             return self.columns_of_fit(selection.columns.inputs, used)
         if selection.input_names is not None:
             return [self.find(str(name)) for name in selection.input_names]
-        found = [self.whole(name) for name in self.names if name not in used]
+        found = [self.whole(name) for name in self.names if name not in used | self.index]
         if not found:
             raise DataError(
-                f"There are no inputs left in {self.what}: {list_names(self.names)} are target or "
-                f"weight. A model needs at least one other column."
+                f"There are no inputs left in {self.what}: {list_names(self.names)} are target, "
+                f"weight or index. A model needs at least one other column; an index is an input "
+                f"if it is named in inputs=[…]."
             )
         return found
 
@@ -168,7 +172,7 @@ class Table:
         """Whether a target or weight is a column of this table, not values beside it."""
         return variable.name in self.names and self.variable(variable.name) is variable
 
-    def columns_of_fit(self, names: Sequence[str], used: Collection[str]) -> list[NamedVariable]:
+    def columns_of_fit(self, names: Sequence[str], used: set[str]) -> list[NamedVariable]:
         """The inputs of the fit by name; by count where the fit had no names."""
         if not plain_names(names) or set(names) <= set(self.names):
             absent = next((name for name in names if not self.has(name)), None)
@@ -180,7 +184,7 @@ class Table:
                     "these."
                 )
             return [self.find(name) for name in names]
-        found = [self.whole(name) for name in self.names if name not in used]
+        found = [self.whole(name) for name in self.names if name not in used | self.index]
         widths = [len(each.columns or (each.name,)) for each in found]
         count = sum(widths)
         if count != len(names):
