@@ -34,7 +34,7 @@ def table(day: int, n: int = 60, shift: float = 0.0) -> pd.DataFrame:
 
 def written(folder: Path, *numbers: int, end: str = "parquet", **choices: Any) -> Path:
     """Files of some days, one each."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for day in numbers:
         write(folder / f"d{day:02}.{end}", table(day, **choices), day)
     return folder
@@ -142,6 +142,45 @@ def test_content_decides_not_time_or_name(folder, stored, reads):
 def test_the_same_content_twice_in_a_fit_counts_once(folder):
     shutil.copy(folder / "d02.parquet", folder / "copy.parquet")
     same(small(folder), 0, 1, 2, 3)
+
+
+def test_copies_alone_in_a_folder_count_once(tmp_path):
+    folder = written(tmp_path / "days", 2)
+    shutil.copy(folder / "d02.parquet", folder / "copy.parquet")
+    same(small(folder), 2)
+
+
+@pytest.mark.parametrize("end", ["parquet", "csv"])
+def test_other_files_of_a_folder_are_no_rows(tmp_path, end):
+    """Every verb reads the files that ``update`` counts: backups and notes are none of them."""
+    folder = written(tmp_path / "run=3" / "days", 0, end=end)
+    for name in (f"d00.{end}.bak", f"d00.{end}~", "notes.txt"):
+        shutil.copy(written(tmp_path / "other", 1, end=end) / f"d01.{end}", folder / name)
+    model = small(folder)
+    same(model, 0)
+    assert model.residuals(folder).n == len(model.predict(folder)) == 60
+    assert model.update(folder).n_rows_ == 60
+    # The name of a folder above names no column.
+    assert ridge().fit(folder, "t").columns_.inputs == ("day", "u", "v")
+    written(folder, 1, end=end)
+    assert ridge().fit(folder, "t").columns_.inputs == ("day", "u", "v")
+
+
+def test_a_folder_may_begin_with_one_netcdf_file(tmp_path):
+    folder = written(tmp_path / "days", 0, end="nc")
+    for place in (folder, f"{folder}/*.nc"):
+        model = small(place)
+        assert model.residuals(place).n == model.n_rows_ == small(folder / "d00.nc").n_rows_
+    written(folder, 1, end="nc")
+    model.update(folder)
+    assert model.residuals(folder).n == model.n_rows_
+
+
+def test_a_csv_that_cannot_be_read_is_named_with_a_remedy(tmp_path):
+    folder = written(tmp_path / "days", 0, 1, end="csv")
+    (folder / "d02.csv").touch()
+    with pytest.raises(DataError, match=r"d02\.csv.*Empty CSV.*have the same columns"):
+        small(folder)
 
 
 def test_a_file_that_changed_is_refused_or_replaced(folder, stored):

@@ -284,9 +284,30 @@ def test_an_icechunk_repository_in_a_folder(tmp_path):
     np.testing.assert_array_equal(read(open_source(tmp_path / "r")).x[:, 0], np.arange(9.0))
 
 
+def test_an_index_of_pandas_is_an_input_only_if_it_is_named(tmp_path):
+    """As in a frame: rows that are left out leave an index, which files keep as a column."""
+    rows = pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0], "b": [3.0, 1.0, 2.0, 0.0], "y": 1.0})
+    rows = rows[rows["a"] != 2]
+    rows.to_parquet(tmp_path / "numbered.parquet")
+    rows.rename_axis("row").to_parquet(tmp_path / "named.parquet")
+    rows.to_csv(tmp_path / "rows.csv")
+    tables = [pq.read_table(tmp_path / "named.parquet")]
+    for name in ("numbered.parquet", "named.parquet", "rows.csv"):
+        tables.append(tmp_path / name)
+    for reader in (pl.read_parquet, pl.scan_parquet):
+        tables.append(reader(tmp_path / "numbered.parquet"))
+    for table in (rows, *tables):
+        assert open_source(table, "y").columns.inputs == ("a", "b")
+    named = open_source(tmp_path / "named.parquet", "y", inputs=["row", "a"])
+    assert named.columns.inputs == ("row", "a")
+    rows.set_index(["a", "b"]).to_parquet(tmp_path / "index.parquet")
+    with pytest.raises(DataError, match=r"no inputs left.*an index is an input if it is named"):
+        open_source(tmp_path / "index.parquet", "y")
+
+
 def test_paths_that_hold_nothing_are_said(tmp_path):
     for name in ("none.parquet", "none.nc", "none.csv", "none*.parquet"):
-        with pytest.raises(DataError, match=r"none.* does not exist"):
+        with pytest.raises(DataError, match=r"none.* (does not exist|matches no file)"):
             open_source(tmp_path / name)
     for name, words in (("broken.nc", "netCDF"), ("broken.parquet", "parquet")):
         (tmp_path / name).write_text("nothing of the kind")

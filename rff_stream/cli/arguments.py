@@ -435,8 +435,8 @@ def open_data(data: str) -> Any:
 
     if format_of(data) != "netcdf":
         return data
-    files = files_at(data) or ()
-    return netcdf(data) if len(files) < 2 else open_together(files, None)
+    files = files_at(data)
+    return open_together(files, None) if files else netcdf(data)
 
 
 def source_of(data: str, chosen: RowOptions, seed: int, *, labels: bool = False) -> Any:

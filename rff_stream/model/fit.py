@@ -22,7 +22,7 @@ from rff_stream.model.serialisation import plain_selection, plain_value
 from rff_stream.moments import Moments
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns, Selection
-from rff_stream.sources.data_files import open_together
+from rff_stream.sources.data_files import files_below, open_together
 from rff_stream.store import Checkpoint
 
 Place = str | PathLike[str]
@@ -45,8 +45,9 @@ def fit(
     every label of ``by`` is one.
     """
     new = first_files(files_of(data), data.storage_options)
-    if len(new) > 1:
-        files = [each.file for each in new]
+    together = bool(new) and files_below(data.X, data.storage_options) is not None
+    if together:
+        files = [each.file for each in new]  # without copies of the same content
         data = replace(data, X=open_together(files, data.y, data.storage_options))
     opened = open_rows(recipe, data)
     reading = Reading(opened.source, progress=recipe.asked.progress)
@@ -65,7 +66,7 @@ def fit(
     else:
         done = recipe.read(request)
     counted = with_labels(counted, request, data, done.groups)
-    if len(new) > 1:
+    if together:
         counted = replace(counted, records=())  # rows are those of several files
     for each in new:
         counted += each.ledger

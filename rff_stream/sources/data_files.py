@@ -98,6 +98,20 @@ def files_at(place: Any, storage_options: Mapping[str, Any] | None = None) -> li
     return sorted(made, key=lambda each: each.name) or None
 
 
+def files_below(
+    place: Any, storage_options: Mapping[str, Any] | None = None
+) -> list[DataFile] | None:
+    """The files in a folder or of a pattern, by name; None for one file, a store or no path."""
+    if not isinstance(place, str | os.PathLike):
+        return None
+    path = os.fspath(place).removeprefix("file://")
+    if is_remote(path):
+        several = glob.has_magic(path) or format_of(path) == "zarr"
+    else:
+        several = Path(path).is_dir() or (glob.has_magic(path) and not Path(path).exists())
+    return files_at(path, storage_options) if several else None
+
+
 def steady_files(
     place: Any, storage_options: Mapping[str, Any] | None, every: float
 ) -> Iterator[list[DataFile]]:
@@ -205,9 +219,10 @@ def is_complete(file: DataFile, storage_options: Mapping[str, Any] | None) -> bo
 def open_together(
     files: Sequence[DataFile], y: Any, storage_options: Mapping[str, Any] | None = None
 ) -> Any:
-    """What a fit opens of several files: a pyarrow Dataset, or an xarray one of NetCDF files.
+    """The rows of files: a pyarrow Dataset, or an xarray one of NetCDF files.
 
-    NetCDF files follow each other along the first dimension of the target.
+    NetCDF files follow each other along the first dimension of the target. Folders below the one
+    that was given may name columns ("year=2020"); those above it do not.
     """
     kinds = sorted({str(format_of(file.path)) for file in files})
     if len(kinds) > 1:
@@ -216,10 +231,12 @@ def open_together(
             "one format: give a pattern, such as 'days/*.parquet'."
         )
     if kinds != ["netcdf"]:
-        return dataset_of_files([file.path for file in files], kinds[0], storage_options)
+        return dataset_of_files(files, kinds[0], storage_options)
     import xarray
 
     opened = [netcdf(file.path) for file in files]
+    if len(opened) == 1:
+        return opened[0]
     name = y if isinstance(y, str) else next(iter(opened[0].data_vars))
     dim = str(opened[0][name].dims[0])
     lazy = [each.chunk() for each in opened]
@@ -229,18 +246,20 @@ def open_together(
 
 
 def dataset_of_files(
-    paths: Sequence[str], kind: str, storage_options: Mapping[str, Any] | None
+    files: Sequence[DataFile], kind: str, storage_options: Mapping[str, Any] | None
 ) -> Any:
     """The pyarrow Dataset of files, all local or all behind URLs."""
     needed_package("pyarrow", "dataframe", f"the files hold {kind}")
-    name = f"{redact_url(paths[0])} and {len(paths) - 1} others"
+    paths, others = [file.path for file in files], f" and {len(files) - 1} others"
+    name = redact_url(paths[0]) + (others if len(files) > 1 else "")
+    root = paths[0].removesuffix(files[0].name)
     if not is_remote(paths[0]):
-        return dataset_of(list(paths), kind, None, name)
+        return dataset_of(paths, kind, None, name, root)
     from pyarrow.fs import FSSpecHandler, PyFileSystem
 
     system, _ = file_system(paths[0], storage_options)
-    places = [system._strip_protocol(path) for path in paths]
-    return dataset_of(places, kind, PyFileSystem(FSSpecHandler(system)), name)
+    places, root = [system._strip_protocol(path) for path in paths], system._strip_protocol(root)
+    return dataset_of(places, kind, PyFileSystem(FSSpecHandler(system)), name, root)
 
 
 @contextmanager

@@ -187,5 +187,11 @@ def open_selection(selection: Selection) -> Source:
         raise unknown_container("X", selection.X)
     if selection.columns is not None:
         selection = replace(selection, columns=without_indicators(selection.columns))
+    if opener is PATHS:
+        from rff_stream.sources.data_files import files_below, open_together
+
+        if files := files_below(selection.X, selection.storage_options):
+            together = open_together(files, selection.y, selection.storage_options)
+            return open_selection(replace(selection, X=together))
     source: Source = import_module(opener.module, __package__).open_container(selection)
     return source

@@ -224,7 +224,7 @@ def protocol_in(place: str, options: Mapping[str, Any]) -> str:
 
 
 def dataset(path: str, kind: str, storage_options: Mapping[str, Any] | None) -> Any:
-    """The pyarrow Dataset of a file, a folder or the files of a pattern."""
+    """The pyarrow Dataset of a file."""
     needed_package("pyarrow", "dataframe", f"{redact_url(path)} holds {kind}")
     if "://" in path:
         import fsspec
@@ -238,20 +238,18 @@ def dataset(path: str, kind: str, storage_options: Mapping[str, Any] | None) -> 
         import fsspec
 
         files, inside, system = fsspec.filesystem("file"), str(Path(path).absolute()), None
-    pattern = any(letter in inside for letter in "*?[")
     with reached(path):
-        places: Any = sorted(files.glob(inside)) if pattern else inside
-        absent = not places or (not pattern and not answer_in_time(files.exists, inside))
+        absent = not answer_in_time(files.exists, inside)
     if absent:
         raise DataError(
             f"{redact_url(path)} does not exist. X is an array, a table, or the path of data. "
             f"Look at the path; it counts from {Path.cwd()}."
         )
-    return dataset_of(places, kind, system, redact_url(path))
+    return dataset_of(inside, kind, system, redact_url(path))
 
 
-def dataset_of(places: Any, kind: str, system: Any, name: str) -> Any:
-    """The pyarrow Dataset of one place, or of several files; the name is for messages."""
+def dataset_of(places: Any, kind: str, system: Any, name: str, root: str | None = None) -> Any:
+    """The pyarrow Dataset of one file, or of several below a root; the name is for messages."""
     import pyarrow.csv as csv
     import pyarrow.dataset as ds
 
@@ -259,7 +257,9 @@ def dataset_of(places: Any, kind: str, system: Any, name: str) -> Any:
     if kind == "csv":  # an empty cell of text is missing, as one of numbers is
         made = ds.CsvFileFormat(convert_options=csv.ConvertOptions(strings_can_be_null=True))
     try:
-        return ds.dataset(places, format=made, filesystem=system, partitioning="hive")
+        return ds.dataset(
+            places, format=made, filesystem=system, partitioning="hive", partition_base_dir=root
+        )
     except (OSError, ValueError) as cause:
         raise DataError(
             f"{name} cannot be opened as {kind}: {cause_words(cause)}. "
