@@ -88,6 +88,24 @@ class Blocks:
         return self
 
 
+SENT: weakref.WeakValueDictionary[int, SentBlocks] = weakref.WeakValueDictionary()
+
+
+def sent(number: int) -> SentBlocks:
+    return SENT[number]
+
+
+class SentBlocks(Blocks):
+    """The same for the workers of a cluster in this process, which find it by its number."""
+
+    def __reduce__(self) -> Any:
+        SENT[id(self)] = self
+        return sent, (id(self),)
+
+    def __dask_tokenize__(self) -> int:
+        return id(self)
+
+
 @pytest.fixture
 def small_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves of a few hundred rows, so that small data have many."""
@@ -356,7 +374,7 @@ class Said:
 def test_leaves_in_sequence_are_added_from_left_to_right_and_few_wait(n: int, window: int) -> None:
     leaves, said = [Leaf(((i, i + 1),), i) for i in range(n)], cast(Any, Said())
     done: list[str] = []
-    key, tasks = sequence_tasks(said, said, leaves, 0, "token", window=window, done=done)
+    key, tasks = sequence_tasks(said, said, leaves, 0, "token", {}, window=window, done=done)
     assert len(done) == n
     for leaf, before in zip(leaves[window:], done, strict=False):
         start = f"rff_leaf-{leaf.start:09}"
@@ -374,7 +392,7 @@ def test_a_segment_has_one_tree_however_it_is_cut_into_tasks(n: int) -> None:
     for leaf in leaves:
         expected.add(leaf.start, said.run(leaf))
     for together, fan_in in itertools.product([1, 2, 8], [2, 4, 8]):
-        key, tasks = segment_tasks(said, said, leaves, 100, "token", together, fan_in)
+        key, tasks = segment_tasks(said, said, leaves, 100, "token", {}, together, fan_in)
         assert dask.local.get_sync(tasks, key) == expected.total()
         assert len(tasks) <= -(-n // together) * fan_in / (fan_in - 1) + 8
 
@@ -712,13 +730,42 @@ def test_a_standardised_target_is_read_twice_too(xyw: Rows) -> None:
     assert blocks.most_alive <= 8
 
 
+CELLS = rs.LocalFeatures.sample(
+    rs.Gaussian(1.5), np.random.default_rng(0).normal(size=(500, D)), n_cells=4, n_trees=1,
+    n_components=8, rng=0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("where", ["threads", "cluster"])
+@pytest.mark.parametrize("features", [FEATURES, CELLS], ids=["whole", "cells"])
+@pytest.mark.parametrize("taken", ["inputs", "table", "later"])
 @pytest.mark.usefixtures("small_leaves")
-def test_the_input_is_never_held_in_memory(xyw: Rows) -> None:
+def test_the_input_is_never_held_in_memory(
+    xyw: Rows, taken: str, features: Any, where: str, request: pytest.FixtureRequest
+) -> None:
+    """Of a table, inputs and targets need the same blocks; of later targets, leaves share them.
+
+    Tasks of the data ran ahead of the sums, of cells in threads and of all maps on a cluster.
+    """
     x, y, _ = xyw
-    blocks = Blocks(np.tile(x, (4, 1)), 300)
-    with on("2"):
-        collect(blocks.array, da.from_array(np.tile(y, 4), chunks=300), row=collect(x, y).row)
-    assert blocks.most_alive <= 8
+    whole = np.tile(np.column_stack([x, y]), (12, 1))
+    blocks = (SentBlocks if where == "cluster" else Blocks)(whole, 300)
+    table, again = blocks.array, 2 if taken == "later" else 1
+    inputs, target = {
+        "inputs": (table[:, :D], da.from_array(whole[:, D], chunks=300)),
+        "table": (table[:, :D], table[:, D]),
+        "later": (table[:-10, :D], table[10:, D]),
+    }[taken]
+    row = collect(x, y, features=features).row
+    if where == "cluster":
+        request.getfixturevalue("in_process_cluster")
+        collect(inputs, target, features=features, row=row)
+    else:
+        with on("2"):
+            collect(inputs, target, features=features, row=row)
+    of_a_leaf = 1 if features is FEATURES else 13
+    assert blocks.most_alive <= 4 * (of_a_leaf + 8), f"{blocks.most_alive} of 240 in memory"
+    assert max(blocks.computed.values()) <= 2 * again, "each is read for inputs and for targets"
     assert blocks.alive == 0
 
 

@@ -14,11 +14,11 @@ from typing import Any, Self, overload
 
 import numpy as np
 from dask._task_spec import convert_legacy_graph  # no public name yet
-from dask.task_spec import Task, TaskRef
+from dask.task_spec import DataNode, GraphNode, Task, TaskRef
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import ClusterError, PlanError
-from rff_stream.execution.threads import single_threaded_blas
+from rff_stream.execution.threads import single_threaded_blas, tell_move
 from rff_stream.leaf_layout import Layout, lay_out
 from rff_stream.moments.tree_sum import TreeSum, add_into
 from rff_stream.predictors import RowFunction
@@ -198,6 +198,7 @@ class Job:
                     size = size_of_slab(rows)
                     sink.add(rows, self._places(leaf, np.arange(size) + rows.start)[kept])
                     seen += size
+                    tell_move()
             kernels = {own_kernels(): socket.gethostname()} if self.versions else {}
             return Tally(sink.result(), seen, kernels)
 
@@ -214,6 +215,10 @@ Graph = dict[Any, Any]
 WAIST_LEAVES = 16
 """Number of leaves, spread over the data, in which common dependencies are searched for."""
 
+MOST_RUNS = 2
+"""How often tasks of the data may run on average, so that leaves share none. A box of a stored
+array may decode as much (:func:`~rff_stream.leaf_layout.lay_out`)."""
+
 
 def segment_tasks(
     source: Source,
@@ -221,6 +226,7 @@ def segment_tasks(
     leaves: Sequence[Leaf],
     first: int,
     token: str,
+    data: Graph,
     together: int = 1,
     fan_in: int = 2,
 ) -> tuple[str, Graph]:
@@ -230,7 +236,8 @@ def segment_tasks(
     :class:`~rff_stream.moments.tree_sum.TreeSum`, so segments cut nothing.
     ``together`` leaves are read and summed by one task, ``fan_in`` sums are added by one: powers
     of two, along the same tree. The job is a value, TaskRef or Future with reader and statistic.
-    Keys carry the number of a leaf (that of the ``first`` is given) and its box in words.
+    ``data`` are the tasks that a leaf runs itself: see :func:`data_of_leaves`. Keys carry the
+    number of a leaf (that of the ``first`` is given) and its box in words.
     """
     tasks: Graph = {}
     level = []
@@ -241,7 +248,7 @@ def segment_tasks(
         tasks[key] = (
             Task(key, run_leaves, job, pack_leaves(run))
             if more
-            else Task(key, run_after, None, job, run[0], *source.arguments(run[0].box))
+            else leaf_task(key, None, job, run[0], source.arguments(run[0].box), data)
         )
         level.append(key)
     span = together
@@ -263,6 +270,7 @@ def sequence_tasks(
     leaves: Sequence[Leaf],
     first: int,
     token: str,
+    data: Graph,
     *,
     window: int,
     done: list[str],
@@ -277,7 +285,7 @@ def sequence_tasks(
     for place, leaf in enumerate(leaves, start=first):
         key = f"rff_leaf-{place:09} [{source.describe(leaf.box)}] {token}"
         after = TaskRef(done[-window]) if len(done) >= window else None
-        tasks[key] = Task(key, run_after, after, job, leaf, *source.arguments(leaf.box))
+        tasks[key] = leaf_task(key, after, job, leaf, source.arguments(leaf.box), data)
         if total:
             added = f"rff_add-{place:09} {token}"
             tasks[added] = Task(added, add_up, TaskRef(total), TaskRef(key))
@@ -285,6 +293,46 @@ def sequence_tasks(
         total = key
         done.append(total)
     return total, tasks
+
+
+def leaf_task(
+    key: str, after: TaskRef | None, job: Any, leaf: Leaf, arguments: Sequence[Any], data: Graph
+) -> GraphNode:
+    """The task of one leaf, with the tasks of its data inside it."""
+    task = Task(key, run_after, after, job, leaf, *arguments)
+    own = (told(data[each]) for each in ancestors(data, keys_of(arguments)))
+    return Task.fuse(*own, task, key=key)
+
+
+def told(task: GraphNode) -> GraphNode:
+    """The same, which tells its pool when it has finished."""
+    if not isinstance(task, Task):
+        return task
+    return Task(task.key, call_and_tell, task.func, *task.args, **task.kwargs)
+
+
+def call_and_tell(function: Callable[..., Any], *values: Any, **choices: Any) -> Any:
+    """Value of a function."""
+    found = function(*values, **choices)
+    tell_move()
+    return found
+
+
+def data_of_leaves(graph: Graph, leaves: Iterable[Sequence[Any]]) -> Graph:
+    """Tasks of the data that each leaf runs itself: all but constants, or none.
+
+    As tasks of their own, idle threads and workers would run those of all leaves ahead of the
+    sums, and hold all of the data. What several leaves need is then computed by each of them. All
+    are left to the scheduler, which computes each once and holds it until its last use, where
+    tasks would run more than ``MOST_RUNS`` times on average. Each leaf's keys are given.
+    """
+    tasks = {key: task for key, task in graph.items() if not isinstance(task, DataNode)}
+    runs = 0
+    for keys in leaves:
+        runs += len(ancestors(tasks, keys))
+        if runs > MOST_RUNS * len(tasks):
+            return {}
+    return tasks
 
 
 def boxes_of(key: str, source: Source, leaves: Sequence[Leaf], together: int) -> list[str]:

@@ -38,6 +38,7 @@ from rff_stream.execution.leaves import (
     ancestors,
     as_tasks,
     boxes_of,
+    data_of_leaves,
     grid_leaves,
     itself,
     keys_of,
@@ -124,6 +125,13 @@ class Pass:
 
         self._graph |= {k: DataNode(k, v) for k, v in zip(shared, values, strict=True)}
 
+    def _data_of(self, leaves: Sequence[Leaf]) -> Graph:
+        """Tasks of the data that these leaves run themselves."""
+        if not self._graph:
+            return {}
+        keys = (keys_of(self._source.arguments(leaf.box)) for leaf in leaves)
+        return data_of_leaves(self._graph, keys)
+
     def add_up(self, asked: Summation) -> Tally:
         """Sum of a statistic over all leaves."""
         self._compute_shared()
@@ -170,8 +178,9 @@ class Pass:
         job = Job(self._source.reader, asked.statistic, asked.grid, threads=threads)
         size = asked.layout.segment_leaves
         tasks, ends, done = dict(self._graph), list[str](), list[str]()
+        data = self._data_of(asked.leaves)
         for index, leaves in segments:
-            where = (self._source, job, leaves, index * size, self._token)
+            where = (self._source, job, leaves, index * size, self._token, data)
             end, after = f"rff_commit-{index:09} {self._token}", list[TaskRef]()
             if asked.layout.in_sequence:
                 key, segment = sequence_tasks(*where, window=1, done=done)
@@ -184,10 +193,11 @@ class Pass:
         self._get({key: tasks[key] for key in keep}, ends)
 
     def _on_cluster(self, asked: Summation, segments: Segments, commit: Callable[..., int]) -> None:
-        """A window of segments for sources read by slices; one submission for graphs."""
+        """A window of segments; all at once where leaves share tasks of the data."""
         layout, size = asked.layout, asked.layout.segment_leaves
         alone = self._graph or self._source.arguments(asked.leaves[0].box) or layout.in_sequence
         together = 1 if alone else layout.leaves_a_task(thread_count())
+        data = self._data_of(asked.leaves)
         boxes = functools.partial(
             boxes_of, source=self._source, leaves=asked.leaves, together=together
         )
@@ -195,14 +205,15 @@ class Pass:
         with Flight(self._client, self._token, boxes) as flight:
             ship = flight.ship(Job(self._source.reader, asked.statistic, asked.grid, versions))
             fan_in = 4 if size >= WIDE_SEGMENT else 2
-            window = flight.window(size // together) if not self._graph else 2**31
+            shared = self._graph and not data
+            window = 2**31 if shared else flight.window(size // together)
             early = 0  # sums that wait on the driver count, too
             while True:
                 while flight.waiting + early < window:
                     index, leaves = next(segments, (0, ()))
                     if not leaves:
                         break
-                    where = (self._source, ship, leaves, index * size, self._token)
+                    where = (self._source, ship, leaves, index * size, self._token, data)
                     if layout.in_sequence:
                         key, tasks = sequence_tasks(*where, window=fan_in, done=[])
                     else:

@@ -111,13 +111,26 @@ def seconds(name: str, default: float) -> float:
     return float(dask.config.get(f"rff-stream.{name}", default))
 
 
+_watched: contextvars.ContextVar[weakref.ref[WatchedPool]] = contextvars.ContextVar("_watched")
+"""The pool whose task runs here."""
+
+
+def tell_move() -> None:
+    """Tell the pool that a task of it, which runs here, has not stalled."""
+    watched = _watched.get(None)
+    pool = None if watched is None else watched()
+    if pool is not None:
+        pool._last = time.monotonic()
+
+
 class WatchedPool:
     """A pool for ``dask.threaded.get`` whose tasks are not waited for without end.
 
-    A warning is logged while nothing was finished for ``rff-stream.stall-warning`` seconds
-    (60); after ``rff-stream.stall-timeout`` (1800) whoever waits gets a ClusterError. The words
-    say what is being waited for. Without a pool the threads are its own: Dask keeps its pool for
-    the whole process, and a forked child inherits that without its threads.
+    A warning is logged while no task, and no part of one, was finished for
+    ``rff-stream.stall-warning`` seconds (60); after ``rff-stream.stall-timeout`` (1800) whoever
+    waits gets a ClusterError. The words say what is being waited for. Without a pool the threads
+    are its own: Dask keeps its pool for the whole process, and a forked child inherits that
+    without its threads.
     """
 
     def __init__(self, words: str, threads: int, pool: Executor | None = None) -> None:
@@ -135,8 +148,9 @@ class WatchedPool:
         """Run some tasks of a graph; what is given back can be given up."""
         given: Future[Any] = Future()
         self._waiting[given] = str(tasks[0][0])
-        run = contextvars.copy_context().run
-        self._pool.submit(run, function, tasks).add_done_callback(
+        context = contextvars.copy_context()
+        context.run(_watched.set, weakref.ref(self))
+        self._pool.submit(context.run, function, tasks).add_done_callback(
             lambda found: self._hand_over(found, given)
         )
         return given
