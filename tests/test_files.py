@@ -13,6 +13,7 @@ import fsspec
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 from click.testing import CliRunner, Result
 
 import rff_stream as rs
@@ -174,6 +175,43 @@ def test_a_folder_may_begin_with_one_netcdf_file(tmp_path):
     written(folder, 1, end="nc")
     model.update(folder)
     assert model.residuals(folder).n == model.n_rows_
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (lambda cube: cube.isel(lat=slice(None, None, -1)), "lat"),
+        (lambda cube: cube.drop_vars("lat"), r"d00\.nc has the coordinates.*d01\.nc has .time"),
+    ],
+)
+def test_netcdf_files_that_do_not_fit_together_are_refused(tmp_path, other, words):
+    cubes = [cube_of(0), other(cube_of(1))]
+    with pytest.raises(DataError, match=rf"cannot be read as one: .*{words}.*Correct the files"):
+        ridge().fit(netcdf_folder(tmp_path / "days", cubes), "t", inputs=["height", "time"])
+
+
+def test_a_field_without_time_is_that_of_its_file(tmp_path):
+    """It was that of the first file, where the files of a folder were read as one."""
+    cubes = [cube_of(0), cube_of(1).assign(height=("lat", np.arange(20.0)[::-1]))]
+    folder, inputs = netcdf_folder(tmp_path / "days", cubes), ["height", "time"]
+    dense = xr.concat([cube.assign(height=cube.height + 0 * cube.t) for cube in cubes], "time")
+    model, other = ridge().fit(folder, "t", inputs=inputs), ridge().fit(dense, "t", inputs=inputs)
+    np.testing.assert_allclose(model.predict(folder), other.predict(dense), atol=1e-9)
+    np.testing.assert_allclose(model.residuals(folder).rmse(), other.residuals(dense).rmse())
+
+
+def cube_of(day: int) -> xr.Dataset:
+    """Five steps of time on 20 latitudes, with a field of latitude alone."""
+    t = np.random.default_rng([6, day]).normal(size=(5, 20))
+    fields = {"t": (("time", "lat"), t), "height": ("lat", np.arange(20.0))}
+    return xr.Dataset(fields, {"time": np.arange(5.0) + 5 * day, "lat": np.arange(20.0)})
+
+
+def netcdf_folder(folder: Path, cubes: list[xr.Dataset]) -> Path:
+    folder.mkdir()
+    for day, cube in enumerate(cubes):
+        cube.to_netcdf(folder / f"d{day:02}.nc")
+    return folder
 
 
 def test_a_csv_that_cannot_be_read_is_named_with_a_remedy(tmp_path):

@@ -169,6 +169,7 @@ def test_categories_beside_rows_are_their_labels(kind, named):
     assert found.score(x, given) == (found.predict(x) == labels).mean()
 
 
+@pytest.mark.filterwarnings("ignore:X has names")
 def test_arrays_of_pandas_beside_rows_are_values():
     rows = frame()
     x, y, w = rows[["u", "v"]], pd.array(rows.a), pd.array(rows.w, dtype="double[pyarrow]")
@@ -183,6 +184,7 @@ def test_arrays_of_pandas_beside_rows_are_values():
     }
 
 
+@pytest.mark.filterwarnings("ignore:X has names")
 @pytest.mark.parametrize("verb", ["predict", "score", "update", "partial_fit"])
 @pytest.mark.parametrize("kind", [str, "category", "string[pyarrow]"])
 def test_text_where_the_fit_had_numbers_is_refused(verb, kind):
@@ -196,6 +198,7 @@ def test_text_where_the_fit_had_numbers_is_refused(verb, kind):
     assert model.n_rows_ == N
 
 
+@pytest.mark.filterwarnings("ignore:X has names")
 @pytest.mark.parametrize("verb", ["predict", "score", "update", "partial_fit"])
 @pytest.mark.parametrize("make", [pd.DataFrame, pa.Table.from_pandas, xr.Dataset.from_dataframe])
 def test_times_where_the_fit_had_numbers_are_refused(verb, make):

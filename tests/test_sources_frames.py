@@ -122,6 +122,7 @@ def test_columns_that_are_no_numbers_are_refused_by_name():
         open_source(frame, "t", inputs=["aa"])
 
 
+@pytest.mark.filterwarnings("ignore:X has names")
 def test_columns_of_the_fit_in_another_frame():
     frame = table()
     columns = open_source(frame, "t", inputs=["b", "when.dayofyear", "a"]).columns

@@ -331,3 +331,68 @@ def test_levels_of_times_have_one_text() -> None:
         "no time": "no time",
     }.items():
         assert text_of_time(text) == one
+
+
+@pytest.mark.parametrize(
+    ("levels", "told"),
+    [
+        ([*map(str, range(12)), "-"], "beside '-'"),
+        ([*map(str, range(12)), " ", "n/a"], "beside ' '"),
+        (["1,234.5", "987.1", "12,000"], "'1,234.5'"),
+        (["1,5", "2,25", "3"], "'1,5'"),
+        ([f"{i / 8}" for i in range(100)], "'0.0'"),
+        ([*map(str, range(12)), "2A"], ""),  # codes: of regions, of postcodes, of ratings
+        ([f"{i:05}" for i in range(100)], ""),
+        (["1", "2", "low", "high"], ""),
+    ],
+)
+def test_text_whose_levels_are_numbers_is_told_of(tmp_path, levels, told):
+    """In CSV one mark makes text of a column of numbers, and a fit takes its values for levels."""
+    frame = pd.DataFrame({"n": np.resize(levels, N), "y": np.arange(float(N))})
+    csv = tmp_path / "x.csv"
+    frame.to_csv(csv, index=False)
+    for table in (frame, pl.from_pandas(frame), *([csv] if told and len(levels) < 65 else [])):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            open_source(table, "y")
+        words = [str(each.message) for each in found]
+        assert bool(words) == bool(told) and all("'n' holds text" in each for each in words)
+        assert all(told in each for each in words)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        open_source(frame.astype({"n": "category"}), "y")
+
+
+def test_a_column_of_the_name_of_a_level_is_refused():
+    """The model would have two inputs of one name, and later rows would give one of them twice."""
+    frame = text()
+    frame["sky=sun"] = frame["a"] ** 2
+    for table in (frame, pl.from_pandas(frame), pa.Table.from_pandas(frame)):
+        with pytest.raises(DataError, match=r"Two inputs have the name 'sky=sun'.*Rename"):
+            ridge().fit(table, "y")
+    inputs = ["a", "sky=rain", "sky=sun"]  # the column, by its name
+    assert ridge().fit(frame, "y", inputs=inputs).columns_.inputs == tuple(inputs)
+
+
+def test_names_that_a_fit_did_not_have_are_told_of():
+    X, y = np.random.default_rng(0).normal(size=(2, N, 2))
+    model, frame = ridge().fit(X, y[:, 0]), pd.DataFrame(X, columns=["b", "a"])
+    calls: tuple[Callable[[Any], Any], ...] = (
+        model.predict,
+        lambda X: model.score(X, y[:, 0]),
+        lambda X: model.update(X, y[:, 0]),
+    )
+    for call in calls:
+        for table in (frame, pl.from_pandas(frame)):
+            with pytest.warns(UserWarning, match=r"names \(b, a\).*taken by place"):
+                call(table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(pd.DataFrame(X))
+        model.predict(pd.DataFrame(X, columns=["x0", "x1"])[["x1", "x0"]])
+
+
+def test_lists_are_refused_by_name():
+    frame = pl.from_pandas(text()).with_columns(pl.lit([1, 2]).alias("l"))
+    with pytest.raises(DataError, match=r"'l' holds objects \(dtype .*list"):
+        ridge().fit(frame, "y")

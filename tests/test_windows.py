@@ -64,6 +64,11 @@ def test_weights_scale_whole_batches(path):
     for wrong in (-1.0, float("nan")):
         with pytest.raises(ModelError, match=r"weight of the batch 'a' is .*finite and >= 0"):
             store.total(weights={"a": wrong})
+    with pytest.raises(ModelError, match=r"There is no batch 'd'\. The store has 3 batches"):
+        store.total(weights={"a": 1.0, "d": 0.5})
+    store.forget("a")
+    with pytest.raises(ModelError, match=r"'a' was forgotten"):
+        store.total(weights={"a": 0.5})
 
 
 def test_a_model_of_any_union_of_groups_reads_nothing(tmp_path):

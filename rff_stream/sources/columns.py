@@ -154,6 +154,7 @@ def align(container: Container, selection: Selection) -> SourceBuilder:
     builder = SourceBuilder(sizes)
     for each in inputs:
         builder.numbers("input", each)
+    builder.check_inputs()
     for each in targets:
         if selection.y_labels:
             builder.label(each)
@@ -235,6 +236,17 @@ class SourceBuilder:
             own = found.variable.name
             ends = {name: name.removeprefix(own) for name in names if name.startswith(own)}
             self.long_names |= {name: found.long_name + end for name, end in ends.items()}
+
+    def check_inputs(self) -> None:
+        """Refuse two inputs of one name: later rows could find only one of them."""
+        names = self.names["input"]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise DataError(
+                f"Two inputs have the name {twice!r}: a column of this name, and a level or a part "
+                f"of another column. Every input has a name of its own. Rename one column, or "
+                f"leave it out with inputs=[…]."
+            )
 
     def weights(self, found: NamedVariable) -> None:
         """Add the weight of each row."""

@@ -221,7 +221,8 @@ def open_together(
 ) -> Any:
     """The rows of files: a pyarrow Dataset, or an xarray one of NetCDF files.
 
-    NetCDF files follow each other along the first dimension of the target. Folders below the one
+    NetCDF files follow each other along the first dimension of the target; what lacks it, such as
+    heights, is that of each file where they differ. Folders below the one
     that was given may name columns ("year=2020"); those above it do not.
     """
     kinds = sorted({str(format_of(file.path)) for file in files})
@@ -239,10 +240,23 @@ def open_together(
         return opened[0]
     name = y if isinstance(y, str) else next(iter(opened[0].data_vars))
     dim = str(opened[0][name].dims[0])
-    lazy = [each.chunk() for each in opened]
-    return xarray.concat(
-        lazy, dim, data_vars="minimal", coords="minimal", compat="override", join="exact"
-    )
+    try:
+        for each, file in zip(opened, files, strict=True):
+            if each.indexes.keys() != opened[0].indexes.keys():
+                raise ValueError(
+                    f"{files[0].name} has the coordinates {list_names(opened[0].indexes)}, "
+                    f"{file.name} has {list_names(each.indexes) or 'none'}"
+                )
+        return xarray.concat(
+            [each.chunk() for each in opened], dim,
+            data_vars="different", coords="different", compat="equals", join="exact",
+        )  # fmt: skip
+    except ValueError as cause:
+        raise DataError(
+            f"The files cannot be read as one: {cause_words(cause)}. They follow each other along "
+            f"{dim!r}, and other coordinates are the same in all of them. Correct the files, or "
+            f"open them yourself, as xarray.open_mfdataset does."
+        ) from cause
 
 
 def dataset_of_files(

@@ -12,6 +12,7 @@ a column for each level (:class:`~rff_stream.features.level_intercepts.LevelInte
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,6 +20,7 @@ from datetime import datetime
 import numpy as np
 
 from rff_stream._array import Array
+from rff_stream.errors import warn
 from rff_stream.label_forms import time_text
 from rff_stream.sources.container_types import KindError
 from rff_stream.sources.rows import as_text
@@ -30,6 +32,10 @@ apart. A column of more levels is one input, of random intercepts."""
 
 EVERY = "*"
 """In the place of a level: "airport=*" is the number of the level that a row has."""
+
+NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*", re.IGNORECASE)
+WITH_COMMAS = re.compile(r"\s*[+-]?\d+(,\d+)+(\.\d+)?\s*")
+"""Text that is a number, and text that is one with a comma for thousands or as the point."""
 
 SCAN_ROWS = 65_536
 """Rows of a stored column that are read at once."""
@@ -156,7 +162,8 @@ def is_text(variable: Variable) -> bool:
         return True
     in_memory = variable.dtype.kind == "O" and variable.kind == "memory"
     values = variable.data.ravel() if in_memory else ()
-    return isinstance(next((v for v in values if v is not None and v == v), None), str)
+    known = (v for v in values if v is not None and (np.ndim(v) or v == v))  # of lists, no NaN
+    return isinstance(next(known, None), str)
 
 
 def levels_of(variable: Variable) -> tuple[str, ...]:
@@ -175,7 +182,32 @@ def levels_of(variable: Variable) -> tuple[str, ...]:
         levels |= level_set(values)
         if len(levels) > MAX_LEVELS:
             break  # text is looked at where it is read
+    if not holds_levels(variable):
+        warn_of_numbers(variable.name, levels)
     return few_or_every(levels)
+
+
+def warn_of_numbers(name: str, levels: Collection[str]) -> None:
+    """Warn of text whose levels are numbers: a mark for "missing" among them, commas, fractions.
+
+    Whole numbers alone may be codes, as may texts such as "2A". In CSV one such mark makes text of
+    a column of numbers.
+    """
+    numbers = [level for level in levels if NUMBER.fullmatch(level)]
+    commas = [level for level in levels if WITH_COMMAS.fullmatch(level)]
+    others = sorted({*levels}.difference(numbers, commas))
+    marks = bool(others) and not any(letter.isdigit() for level in others for letter in level)
+    fractions = len(levels) > MAX_LEVELS and any("." in level for level in numbers)
+    suspect = commas or (marks if others else fractions)
+    if suspect and len(numbers) + len(commas) > len(levels) / 2:
+        beside = f" beside {others[0]!r}" if others else ""
+        warn(
+            f"{name!r} holds text, so that its values are levels, but they are numbers such as "
+            f"{min([*commas, *numbers])!r}{beside}. Numbers are inputs as numbers only where a "
+            f"column holds nothing else: leave missing values empty, write no commas, or convert "
+            f"the column, such as with pandas.to_numeric.",
+            UserWarning,
+        )
 
 
 def level_set(values: Array) -> set[str]:

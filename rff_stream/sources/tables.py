@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rff_stream._array import Array
-from rff_stream.errors import DataError
+from rff_stream.errors import DataError, warn
 from rff_stream.sources.arrays import as_it_is, one_a_row, targets_of
 from rff_stream.sources.blocks import BlockSource, Member, block_source, check_counts
 from rff_stream.sources.columns import align, plain_names, virtual_column
@@ -191,6 +191,13 @@ class Table:
             raise DataError(
                 f"X has {count} features, but the model is expecting {len(names)} features as "
                 f"input: a fit without names takes columns by their number. Give those columns."
+            )
+        if not all(each.name.isdigit() or each.name in names for each in found):
+            warn(
+                f"X has names ({', '.join(each.name for each in found)}), but the model was fitted "
+                f"without: its columns are taken by place, in this order. Fit with names, or give "
+                f"an array.",
+                UserWarning,
             )
         own = iter(names)
         return [

@@ -71,15 +71,20 @@ def group_chooser(groups: ChosenGroups | None) -> Callable[[Label], bool]:
     return lambda label: _one_form(label) in chosen
 
 
-def weigher(weights: Weights | None) -> Callable[[Batch], float]:
-    """The weight of a batch; refuses what is none."""
+def weigher(weights: Weights | None, state: LogState) -> Callable[[Batch], float]:
+    """The weight of a batch; refuses what is none, and an id that is not live."""
     if weights is None:
         return lambda batch: 1.0
-    by_id = weights if isinstance(weights, Mapping) else None
+    by_id = None
+    if isinstance(weights, Mapping):
+        by_id = {checked_id(id): value for id, value in weights.items()}
+        absent = min(by_id.keys() - state.live.keys(), default=None)
+        if absent is not None:
+            raise not_there(state, absent)
     found: Any = weights
 
     def weight(batch: Batch) -> float:
-        value = float(by_id.get(batch.id, 1.0) if by_id is not None else found(batch))
+        value = float(found(batch) if by_id is None else by_id.get(batch.id, 1.0))
         if not (math.isfinite(value) and value >= 0):
             raise ModelError(
                 f"The weight of the batch {batch.id!r} is {value}, but weights must be finite and "
@@ -238,7 +243,7 @@ def read_weighted(
     weights: Weights | None = None,
 ) -> Iterator[Groups]:
     """Chosen groups of batches, in their order, times the weight of each batch."""
-    counts, weight = group_chooser(groups), weigher(weights)
+    counts, weight = group_chooser(groups), weigher(weights, log.current())
     factors = {batch.id: factor for batch in batches if (factor := weight(batch)) > 0}
     chosen = [batch for batch in batches if batch.id in factors]
     for batch, found in read_batches(log, chosen, root, max_bytes):
