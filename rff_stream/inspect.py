@@ -159,7 +159,7 @@ def metric_step(
     >>> step = metric_step(model, X, y, n_directions=1)
     >>> bool(step.standard_errors[0] < 1)  # degrees
     True
-    >>> again = rs.KernelRidge(metric=step.matrix, random_state=0).fit(X, y)
+    >>> again = rs.KernelRidge(metric=step.matrix, n_components=256, random_state=0).fit(X, y)
     """
     data = Selection(X, y, sample_weight, None, dim, tuple(where), by, storage_options)
     return gradients.metric_step(model, data, n_directions)

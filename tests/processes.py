@@ -7,6 +7,7 @@ process id.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -52,13 +53,19 @@ def run_with_blas_core(code: str, core: str) -> None:
     Skips where NumPy alone does not survive its products with them: some builds of OpenBLAS crash
     on a CPU that is not the one named.
     """
-    environment = os.environ | {"OPENBLAS_CORETYPE": core, "OPENBLAS_NUM_THREADS": "1"}
-    alone = subprocess.run([sys.executable, "-c", PRODUCTS], env=environment, timeout=BOUND)
-    if alone.returncode < 0:
-        name = signal.Signals(-alone.returncode).name
+    known = os.environ | {"OPENBLAS_CORETYPE": core, "OPENBLAS_NUM_THREADS": "1"}
+    code_of_numpy = products_with_blas_core(core)
+    if code_of_numpy < 0:
+        name = signal.Signals(-code_of_numpy).name
         pytest.skip(f"NumPy {np.__version__} alone ends with {name} on the kernels of {core}.")
-    command = [sys.executable, "-c", code]
-    subprocess.run(command, check=True, env=environment, timeout=BOUND, cwd=ROOT)
+    subprocess.run([sys.executable, "-c", code], check=True, env=known, timeout=BOUND, cwd=ROOT)
+
+
+@functools.cache
+def products_with_blas_core(core: str) -> int:
+    """How a process ends in which NumPy alone multiplies with the BLAS kernels of a CPU."""
+    known = os.environ | {"OPENBLAS_CORETYPE": core, "OPENBLAS_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, "-c", PRODUCTS], env=known, timeout=BOUND).returncode
 
 
 COUNTER = """

@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+from click.testing import CliRunner, Result
 from zarr.storage import LocalStore
 
 import rff_stream as rs
+from rff_stream.cli import main
 from rff_stream.errors import ModelError
 from rff_stream.store import MomentStore
 from rff_stream.store.local import LocalFiles
@@ -45,6 +47,11 @@ def saved(path: Any, n: int = 200) -> Any:
 def shell(*words: Any, **options: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "rff_stream", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, **options)
+
+
+def invoked(*words: Any) -> Result:
+    """The command in this process."""
+    return CliRunner().invoke(main, [str(word) for word in words])
 
 
 PATHS = [
@@ -102,14 +109,14 @@ def test_places_of_the_shell_that_lead_nowhere(tmp_path: Path) -> None:
     )
     (tmp_path / "loop.zarr").symlink_to("loop.zarr")
     fit = ["fit", tmp_path / "d.zarr", "--target", "y", "--n-components", 32]
-    circle = shell("fit", tmp_path / "loop.zarr", "--target", "y")
-    assert circle.returncode == 2 and "is a link to loop.zarr, which leads nowhere" in circle.stderr
-    model = shell(*fit, "--model", tmp_path / "loop.zarr")
-    assert model.returncode == 4 and "exists and is not a model" in model.stderr
+    circle = invoked("fit", tmp_path / "loop.zarr", "--target", "y")
+    assert circle.exit_code == 2 and "is a link to loop.zarr, which leads nowhere" in circle.stderr
+    model = invoked(*fit, "--model", tmp_path / "loop.zarr")
+    assert model.exit_code == 4 and "exists and is not a model" in model.stderr
     gone = shell(*fit, "--model", "memory://m.zarr")
     assert gone.returncode == 4 and "would be gone when it ends" in gone.stderr
-    much = shell(*fit, "--memory", "1e400GiB")
-    assert much.returncode == 2 and "is no amount of memory" in much.stderr
+    much = invoked(*fit, "--memory", "1e400GiB")
+    assert much.exit_code == 2 and "is no amount of memory" in much.stderr
     said = [done.stderr for done in (circle, model, gone, much)]
     assert all(
         len([line for line in text.splitlines() if "warning" not in line]) == 1 for text in said

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import tokenize
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -154,6 +155,19 @@ def span(node: ast.stmt) -> set[int]:
     return set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
 
 
+RULES: dict[Callable[[Path], None], list[Path]] = {}
+
+
+def rule_of(paths: list[Path]) -> Callable[[Any], Any]:
+    """A rule that each of these files keeps; it fails as an assertion."""
+
+    def keep(rule: Callable[[Path], None]) -> Callable[[Path], None]:
+        RULES[rule] = paths
+        return rule
+
+    return keep
+
+
 def test_every_file_is_in_a_room():
     strangers = {room_of(path) for path in FILES} - ROW.keys() - {"__init__", "__main__"}
     assert not strangers, f"Give {sorted(strangers)} a row in ROOMS (design, section 2)."
@@ -168,14 +182,14 @@ def test_the_table_of_rooms_is_that_of_contributing():
     assert inside == ROW.keys(), "a room that no file is in"
 
 
-@pytest.mark.parametrize("path", in_rooms(CORE), ids=label)
-def test_the_core_is_numpy_and_scipy(path):
+@rule_of(in_rooms(CORE))
+def the_core_is_numpy_and_scipy(path: Path) -> None:
     packages = {name.split(".")[0] for name in imported_names(path)}
     assert not packages & HEAVY
 
 
-@pytest.mark.parametrize("path", in_rooms(set(ROW)), ids=label)
-def test_a_file_imports_only_from_rows_above_it(path):
+@rule_of(in_rooms(set(ROW)))
+def a_file_imports_only_from_rows_above_it(path: Path) -> None:
     own = room_of(path)
     for name in imported_names(path):
         package, _, inside = name.partition(".")
@@ -184,8 +198,8 @@ def test_a_file_imports_only_from_rows_above_it(path):
             assert other == own or ROW[other] < ROW[own], f"{own} imports {name}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=label)
-def test_no_file_outside_the_folder_of_a_family_imports_it(path):
+@rule_of(FILES)
+def no_file_outside_the_folder_of_a_family_imports_it(path: Path) -> None:
     own = room_of(path)
     others = {room_of_name(name.partition(".")[2]) for name in imported_names(path)} & FOLDERS
     assert others <= {own} or label(path) in FACE
@@ -226,16 +240,16 @@ def test_files_of_a_room_import_each_other_in_one_direction(room):
     assert circle(room) <= CIRCLES.get(room, set())
 
 
-@pytest.mark.parametrize("path", FILES, ids=label)
-def test_only_execution_builds_graphs(path):
+@rule_of(FILES)
+def only_execution_builds_graphs(path: Path) -> None:
     for name in imported_names(path):
         for part, allowed in GRAPH_BUILDING.items():
             if f"{name}.".startswith(f"{part}."):
                 assert room_of(path) in allowed, f"imports {name}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=label)
-def test_only_accumulate_calls_rank_updates(path):
+@rule_of(FILES)
+def only_accumulate_calls_rank_updates(path: Path) -> None:
     syrk = re.compile(r"[sd]?syrk")
     used = {
         text
@@ -251,8 +265,8 @@ def test_only_accumulate_calls_rank_updates(path):
     assert not used or label(path) == "moments/accumulate.py"
 
 
-@pytest.mark.parametrize("path", FILES, ids=label)
-def test_what_is_public_has_a_docstring(path):
+@rule_of(FILES)
+def what_is_public_has_a_docstring(path: Path) -> None:
     source = path.read_text()
     tree = ast.parse(source)
     assert ast.get_docstring(tree) or not tree.body, "the module has none"
@@ -315,6 +329,17 @@ def test_annotations_are_published():
     assert (PACKAGE / "py.typed").is_file()
 
 
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_every_file_keeps_the_rule(rule):
+    broken = []
+    for path in RULES[rule]:
+        try:
+            rule(path)
+        except AssertionError as error:
+            broken.append(f"{label(path)}: {error}")
+    assert not broken, "\n".join(broken)
+
+
 def test_rules_see_what_they_look_for(tmp_path, monkeypatch):
     """The rules above are not blind: each sees a file that breaks it."""
     monkeypatch.setattr(sys.modules[__name__], "PACKAGE", tmp_path)
@@ -336,11 +361,11 @@ def test_rules_see_what_they_look_for(tmp_path, monkeypatch):
         "scipy.linalg.blas.ssyrk",
     }
     for rule in (
-        test_the_core_is_numpy_and_scipy,
-        test_a_file_imports_only_from_rows_above_it,
-        test_only_execution_builds_graphs,
-        test_only_accumulate_calls_rank_updates,
-        test_what_is_public_has_a_docstring,
+        the_core_is_numpy_and_scipy,
+        a_file_imports_only_from_rows_above_it,
+        only_execution_builds_graphs,
+        only_accumulate_calls_rank_updates,
+        what_is_public_has_a_docstring,
     ):
         with pytest.raises(AssertionError):
             rule(path)

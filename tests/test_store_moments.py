@@ -359,9 +359,10 @@ def test_order_comes_from_numbers_and_not_from_clocks(path, monkeypatch):
 
 def test_a_commit_costs_no_more_after_a_long_history(path, monkeypatch):
     """Opened and appended to: as many files are opened, and no moments of others are read."""
+    monkeypatch.setattr(log_module, "SNAPSHOT_EVERY", 32)
     store = new_store(path, "")
     counts = []
-    for stop in (130, 258):  # two entries after a full state, both times
+    for stop in (34, 130):  # two entries after a full state, both times
         for number in range(len(store) + 1, stop):
             store.append(f"{number:04}", whole_moments(number % 9))
         opened: list[str] = []
@@ -375,7 +376,7 @@ def test_a_commit_costs_no_more_after_a_long_history(path, monkeypatch):
             patch.setattr(os, "open", counting)
             MomentStore.open(path).append(f"{stop:04}", whole_moments(1))
         counts.append(len(opened))
-    assert len(store) == 258
+    assert len(store) == 130
     assert counts[0] == counts[1]
 
 

@@ -28,7 +28,7 @@ class Candidates(UndrawnMap):
     Examples
     --------
     >>> import numpy as np, rff_stream as rs
-    >>> X = np.random.default_rng(0).uniform(-1, 1, (3000, 2)); y = np.sin(20 * X[:, 0]) * X[:, 1]
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (1000, 2)); y = np.sin(20 * X[:, 0]) * X[:, 1]
     >>> asked = rs.Candidates(("whole", rs.Cells(n_components=64, n_trees=2)))
     >>> model = rs.KernelRidge(n_components=64, features=asked, random_state=0).fit(X, y)
     >>> model.choice_.names
