@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -39,6 +40,11 @@ dask.config.set(scheduler="threads")
 hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from what modules made: it is a twelfth of the CPU seconds."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
