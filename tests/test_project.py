@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import io
 import re
 import subprocess
@@ -338,6 +339,40 @@ def test_every_file_keeps_the_rule(rule):
         except AssertionError as error:
             broken.append(f"{label(path)}: {error}")
     assert not broken, "\n".join(broken)
+
+
+def has_section(text: str | None, *titles: str) -> bool:
+    """Whether a docstring of numpydoc has one of these sections."""
+    return any(f"\n{title}\n{'-' * len(title)}" in inspect.cleandoc(text or "") for title in titles)
+
+
+def methods_of_estimators() -> dict[str, Any]:
+    """Public methods of estimators that this package wrote, by name."""
+    found = {}
+    for name in sorted(rff_stream.__all__):
+        estimator = getattr(rff_stream, name)
+        if inspect.isclass(estimator) and hasattr(estimator, "get_params"):
+            for method, function in inspect.getmembers(estimator, inspect.isfunction):
+                own = inspect.unwrap(function).__module__.startswith("rff_stream.")
+                if own and not method.startswith("_"):
+                    found[f"{name}.{method}"] = inspect.unwrap(function)
+    return found
+
+
+def test_methods_of_estimators_say_what_they_take_and_give_and_raise():
+    silent = []
+    for name, function in methods_of_estimators().items():
+        signature, text = inspect.signature(function), function.__doc__
+        gives = signature.return_annotation not in (None, "None")
+        wanted = {
+            ("Parameters",): len(signature.parameters) > 1,
+            ("Returns", "Yields"): gives and len(signature.parameters) > 1,
+            ("Raises",): True,
+        }
+        silent += [
+            (name, at) for at, asked in wanted.items() if asked and not has_section(text, *at)
+        ]
+    assert not silent and len(methods_of_estimators()) > 100
 
 
 def test_rules_see_what_they_look_for(tmp_path, monkeypatch):

@@ -6,7 +6,9 @@ Each refuses it in words, or works; no error comes from inside, without a rule a
 from __future__ import annotations
 
 import inspect
+import re
 import traceback
+from collections.abc import Callable
 from functools import cache
 from types import FunctionType
 from typing import Any
@@ -78,6 +80,59 @@ def functions() -> list[tuple[str, Any]]:
     found = [(f"{m}.{name}", getattr(at, name)) for m, at in modules.items() for name in at.__all__]
     found += [("drift", rs.drift), ("mmd", rs.mmd)]
     return [(name, each) for name, each in found if isinstance(each, FunctionType)]
+
+
+WRONG: dict[str, tuple[Callable[[Any, Any], Any], type[Exception], str]] = {
+    "draws": (lambda model, X: model.sample_y(X, 0), ValueError, "n_samples=0 but"),
+    "output": (lambda model, X: model.set_output(transform="list"), ValueError, "transform='list'"),
+    "looks": (lambda model, X: next(model.watch("days", every=-1)), ValueError, "every=-1 but"),
+    "no moments": (
+        lambda model, X: model.fit_moments(model.features_, 3),
+        TypeError,
+        "moments is 3",
+    ),
+    "no groups": (
+        lambda model, X: model.fit_moments(model.features_, {}),
+        TypeError,
+        "moments is {}",
+    ),
+    "coverage": (lambda model, X: model.predict_interval(X, coverage=2), ValueError, "coverage=2"),
+    "alarm": (lambda model, X: model.drift(alarm=3.0), ValueError, "alarm=3"),
+    "alarms": (lambda model, X: model.batches(alarm=3.0), ValueError, "alarm=3"),
+    "window": (lambda model, X: model.drift(window=0), ValueError, "window=0"),
+    "step": (lambda model, X: next(model.stream(X, X[:, 0], every=-1)), ValueError, "every=-1 but"),
+}
+"""Calls of a fitted process that were no errors, or errors from inside."""
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_method_refuses_a_wrong_value_in_words(what):
+    call, kind, words = WRONG[what]
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    model = rs.GaussianProcessRegressor(**SMALL).fit(X, X[:, 0])
+    before = model.predict(X)
+    with pytest.raises(kind, match=re.escape(words)):
+        call(model, X)
+    np.testing.assert_array_equal(model.predict(X), before)
+
+
+def test_a_process_without_a_fit_says_so_in_every_method_that_needs_one(tmp_path):
+    """It has a prior, so scikit-learn's own check is silent: these ended in an AssertionError."""
+    X = np.zeros((3, 1))
+    for name, given in {
+        "log_marginal_likelihood": (),
+        "predict_interval": (X,),
+        "residuals": (X, X[:, 0]),
+        "score": (X, X[:, 0]),
+        "save": (tmp_path / "m.zarr",),
+        "update": (X, X[:, 0]),
+        "forget": ("a",),
+        "drift": (),
+        "batches": (),
+        "with_kernel": ("gaussian",),
+    }.items():
+        with pytest.raises(NotFittedError, match="is not fitted yet"):
+            getattr(rs.GaussianProcessRegressor(), name)(*given)
 
 
 @pytest.mark.parametrize(("name", "function"), functions(), ids=[name for name, _ in functions()])

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
+from sklearn.exceptions import NotFittedError
 
 from rff_stream import __version__
 from rff_stream._array import Array
@@ -41,6 +41,9 @@ LOCKS: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictiona
 """A lock for each estimator. It is not an attribute, so it is neither copied nor pickled."""
 
 ALL_LOCKS = threading.Lock()
+
+CONTAINERS = ("default", "pandas", "polars")
+"""What ``set_output`` can ask for."""
 
 
 @dataclass(eq=False, repr=False)
@@ -181,7 +184,16 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         ------
         tuple of str
             Names of the files that were counted since the last time.
+
+        Raises
+        ------
+        ValueError
+            If ``every`` is negative.
+        DataError, ModelError
+            As in :meth:`update`, or if nothing of a known format can ever match X.
         """
+        if not every >= 0:
+            raise ValueError(f"every={every!r} but it must be 0 or more seconds between two looks.")
         seen: set[tuple[str, str]] = set()
         for files in islice(steady_files(X, storage_options, every), looks):
             new = [file for file in files if (file.name, file.stamp) not in seen]
@@ -241,6 +253,13 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         -------
         self
             Unchanged if the batch is refused.
+
+        Raises
+        ------
+        DataError, ValueError
+            If columns are not those of the first batch, or a value is missing or infinite.
+        ModelError
+            If a batch of this name has other content, or the model was saved without moments.
         """
         with self._lock():
             data = Selection(X, y, sample_weight)
@@ -271,6 +290,15 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         Look
             With ``alarm``, ``p_value``, ``level``, and in ``moved`` what is unlike before.
 
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        ModelError
+            If no batches are kept apart, or X names none of them.
+        ValueError
+            If ``alarm`` is no probability, or ``window`` is below 1.
+
         Notes
         -----
         Valid if the numbers of normal days are exchangeable, with tails no heavier than those of
@@ -290,6 +318,13 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         -------
         list of BatchFacts
             In the order in which they were counted.
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        ValueError
+            If ``alarm`` is no probability.
         """
         return facts_of_batches(self._recipe(), self._held(), alarm)
 
@@ -310,6 +345,13 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         Returns
         -------
         self
+
+        Raises
+        ------
+        TypeError
+            If ``moments`` are neither moments nor a mapping of them.
+        ModelError
+            If they are of another map, or of order 1 where the answer needs ZᵀZ.
         """
         with self._lock():
             return self._now(fit_moments(self._recipe(), features, moments, flat))
@@ -333,6 +375,13 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
             Replace a model at this path. The old one is kept until the new one is complete.
         storage_options : mapping, optional
             For URLs, as fsspec takes them.
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        ModelError
+            If something is at the path that is not to be replaced. It stays as it was.
         """
         save(
             self._recipe(),
@@ -350,7 +399,21 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         ----------
         transform : {"default", "pandas", "polars"} or None
             None leaves it as it is.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If there is no such container.
         """
+        if transform not in (None, *CONTAINERS):
+            raise ValueError(
+                f"transform={transform!r} but values have a container of "
+                f"{', '.join(map(repr, CONTAINERS))}. Give one of them, or None to leave it."
+            )
         if transform is not None:
             self._sklearn_output_config = {"transform": transform}
         return self
@@ -380,8 +443,11 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _held(self) -> Fitted:
         """The fit; refuses an estimator without one."""
-        check_is_fitted(self)
-        assert self._fitted is not None
+        if self._fitted is None:  # check_is_fitted is silent of a process, which has a prior
+            raise NotFittedError(
+                f"This {type(self).__name__} instance is not fitted yet. Call 'fit' with "
+                "appropriate arguments before using this estimator."
+            )
         return self._fitted
 
     def _now(self, fitted: Fitted) -> Self:

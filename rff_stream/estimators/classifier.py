@@ -237,6 +237,19 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             new label becomes a new class, and a warning names it.
         batch : str, optional
             Name of the batch. A batch whose name was counted is not counted again.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        DataError, ValueError
+            If a column of the first batch is absent, a value is missing or infinite, or a label is
+            not among ``classes``. The model stays as it was.
+        ModelError
+            For another loss than the squared one, "balanced" weights or "cv", which need all rows;
+            or if a batch of this name has other content.
         """
         data = Selection(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
         with self._lock():
@@ -246,11 +259,29 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     def predict(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
         """The most probable label of every row, in the container of X: lazy for lazy.
 
+        Parameters
+        ----------
+        X, storage_options : as in fit
+            Inputs are matched by name if they have names, else by position.
+
         Returns
         -------
         (n,) array or DataArray; a Series where ``set_output`` asks for it
             In the dtype of the labels; with ``missing_rows="drop"`` NaN ("" for strings) where an
             input is missing. For this, labels that are numbers are float64 in lazy containers.
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        DataError, ValueError
+            If an input of the fit is absent or no number, or a value is missing or infinite. Lazy X
+            raises it when it is computed.
+
+        Warns
+        -----
+        NumericalWarning
+            If more rows lie outside the range of the fit than chance explains.
         """
         check_is_fitted(self)
         numbers = values_of_rows(
@@ -265,17 +296,88 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         """Probabilities (n, C) of the classes, in the order of ``classes_``.
 
         A labelled X gives a Dataset of one variable a class: "probability[y=spam]".
+
+        Parameters
+        ----------
+        X, storage_options : as in fit
+            Inputs are matched by name if they have names, else by position.
+
+        Returns
+        -------
+        (n, C) array, DataArray or Dataset
+            Between 0 and 1, with sum 1; with ``missing_rows="drop"`` NaN where an input is missing.
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        DataError, ValueError
+            If an input of the fit is absent or no number, or a value is missing or infinite. Lazy X
+            raises it when it is computed.
+
+        Warns
+        -----
+        NumericalWarning
+            If more rows lie outside the range of the fit than chance explains.
         """
         check_is_fitted(self)
         function, names = ProbabilityPredictor(log_odds_of(self)), names_of(self, "probability")
         return values_of_rows(self, X, function, names, flat=False, storage_options=storage_options)
 
     def predict_log_proba(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
-        """Natural logarithm of :meth:`predict_proba`."""
+        """Natural logarithm of :meth:`predict_proba`.
+
+        Parameters
+        ----------
+        X, storage_options : as in fit
+            Inputs are matched by name if they have names, else by position.
+
+        Returns
+        -------
+        (n, C) array, DataArray or Dataset
+            −∞ where a probability rounds to 0.
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        DataError, ValueError
+            If an input of the fit is absent or no number, or a value is missing or infinite. Lazy X
+            raises it when it is computed.
+
+        Warns
+        -----
+        NumericalWarning
+            If more rows lie outside the range of the fit than chance explains.
+        """
         return np.log(self.predict_proba(X, storage_options=storage_options))
 
     def decision_function(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
-        """Log-odds: (n,) of the second of two classes, else (n, C) up to a constant per row."""
+        """Log-odds: (n,) of the second of two classes, else (n, C) up to a constant per row.
+
+        Parameters
+        ----------
+        X, storage_options : as in fit
+            Inputs are matched by name if they have names, else by position.
+
+        Returns
+        -------
+        (n,) or (n, C) array, DataArray or Dataset
+            With ``missing_rows="drop"`` NaN where an input is missing.
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        DataError, ValueError
+            If an input of the fit is absent or no number, or a value is missing or infinite. Lazy X
+            raises it when it is computed.
+
+        Warns
+        -----
+        NumericalWarning
+            If more rows lie outside the range of the fit than chance explains.
+        """
         check_is_fitted(self)
         linear = log_odds_of(self)
         one = linear.width == 1
@@ -298,6 +400,23 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         ----------
         X, y, sample_weight, dim, where, storage_options : as in fit
             y may be left out where the data hold it under its name.
+
+        Returns
+        -------
+        float
+            Share of the weight of the rows whose label is predicted.
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        DataError, ValueError
+            If a column of the fit is absent or no number, or a value is missing or infinite.
+
+        Warns
+        -----
+        NumericalWarning
+            If more rows lie outside the range of the fit than chance explains.
         """
         check_is_fitted(self)
         found: ClassScores = self.scores(
@@ -328,6 +447,18 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         Returns
         -------
         ClassScores, or dict of group -> ClassScores if ``by`` is given.
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        DataError, ValueError
+            If a column of the fit is absent or no number, or a value is missing or infinite.
+
+        Warns
+        -----
+        NumericalWarning
+            If more rows lie outside the range of the fit than chance explains.
         """
         check_is_fitted(self)
         data = Selection(X, y, sample_weight, None, dim, tuple(where), by, storage_options)

@@ -123,11 +123,24 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
     def score_samples(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
         """Log density of every row, in the container of X: lazy for lazy.
 
+        Parameters
+        ----------
+        X, storage_options : as in fit
+            Inputs are matched by name if they have names, else by position.
+
         Returns
         -------
         (n,) array or DataArray; a Series where ``set_output`` asks for it
             Natural logarithm of the density in 1/(unit of input)ᵈ. With ``missing_rows="drop"`` NaN
             where an input is missing.
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        DataError, ValueError
+            If an input of the fit is absent or no number, or a value is missing or infinite. Lazy X
+            raises it when it is computed.
         """
         check_is_fitted(self)
         function = AnswerPredictor(self.features_, self.density_.log_density)
@@ -138,11 +151,24 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
     def density(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
         """Density of every row with its standard errors.
 
+        Parameters
+        ----------
+        X, storage_options : as in fit
+            Inputs are matched by name if they have names, else by position.
+
         Returns
         -------
         DensityEstimate of arrays, DataFrame or Dataset
             Fields ``density``, ``se_features``, ``se_data``, ``se`` and ``below_error``:
             whether the density is below its own error.
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        DataError, ValueError
+            If an input of the fit is absent or no number, or a value is missing or infinite. Lazy X
+            raises it when it is computed.
         """
         check_is_fitted(self)
         names, unit = DensityEstimate._fields, unit_of_density(self.columns_)
@@ -162,6 +188,24 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
         With ``missing_rows="drop"`` rows without an input are left out. The densities are divided
         by their total mass where the rows of the fit are. With few frequencies this mass is not 1,
         and a larger mass does not mean a better density.
+
+        Parameters
+        ----------
+        X : as in fit
+        y : None
+            Ignored; scikit-learn passes one.
+
+        Returns
+        -------
+        float
+            In nats.
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        DataError, ValueError
+            If a column of the fit is absent or no number, or a value is missing or infinite.
         """
         found = self.score_samples(X) - self.density_.log_mass
         plain: Any = found.data if hasattr(found, "dims") else found

@@ -11,7 +11,6 @@ import numpy as np
 from scipy.special import ndtri
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_array
-from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import conformal_quantile
@@ -181,6 +180,11 @@ n_missing_, plan_
             Before a fit, of rows that are not in memory.
         PlanError
             If the covariance of so many rows does not fit in memory.
+
+        Warns
+        -----
+        NumericalWarning
+            If more rows lie outside the range of the fit than chance explains.
         """
         if return_std and return_cov:
             raise RuntimeError(
@@ -236,6 +240,23 @@ n_missing_, plan_
         -------
         lower, upper
             In units of y and in the container of X; lazy for lazy X.
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        ValueError
+            If ``coverage`` is no probability.
+        ModelError
+            If the model has no sampled rows, from whose residuals the interval follows.
+        DataError
+            If an input of the fit is absent or no number, or a value is missing or infinite. Lazy X
+            raises it when it is computed.
+
+        Warns
+        -----
+        NumericalWarning
+            If more rows lie outside the range of the fit than chance explains.
         """
         process: Process = self._held().answer
         half = conformal_half_width(self, coverage) if noise else normal_half_width(coverage)
@@ -262,11 +283,32 @@ n_missing_, plan_
         observations add to each value normal noise of the variance
         ``noise_variance_ - misfit_variance_``.
 
+        Parameters
+        ----------
+        X : as in fit
+        n_samples : int
+            Number of functions.
+        random_state : int, Generator, RandomState or None
+
         Returns
         -------
         (n, n_samples) array, or (n, T, n_samples)
             The same functions, whichever rows you evaluate them at.
+
+        Raises
+        ------
+        ValueError
+            If ``n_samples`` is below 1.
+        DataError
+            If an input of the fit is absent or no number, or a value is missing or infinite.
+
+        Warns
+        -----
+        NumericalWarning
+            If more rows lie outside the range of the fit than chance explains.
         """
+        if n_samples < 1:
+            raise ValueError(f"n_samples={n_samples!r} but it must be 1 or more functions.")
         if self._fitted is None:
             return prior_of_rows(self, X, noise=False).draws(n_samples, seed_of(random_state))
         process: Process = self._held().answer
@@ -281,8 +323,13 @@ n_missing_, plan_
 
         At the fitted kernel; scikit-learn's argument ``theta`` has no meaning for a kernel that
         was found. To compare kernels, fit one model with each.
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
         """
-        check_is_fitted(self)
+        self._held()
         return self.log_marginal_likelihood_
 
     def __sklearn_tags__(self) -> Any:

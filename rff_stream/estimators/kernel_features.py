@@ -177,6 +177,14 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         (n, R) array, or the container of X
             NaN where an input is missing, with ``missing_rows="drop"``. ``set_output`` asks for
             DataFrames.
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        DataError, ValueError
+            If an input of the fit is absent or no number, or a value is missing or infinite. Lazy X
+            raises it when it is computed.
         """
         check_is_fitted(self)
         columns = ScaledColumns(self.features_)

@@ -108,10 +108,23 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
     def transform(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
         """Coordinates (n, q) of rows along the components; lazy for lazy.
 
+        Parameters
+        ----------
+        X, storage_options : as in fit
+            Inputs are matched by name if they have names, else by position.
+
         Returns
         -------
         (n, q) array, DataFrame or Dataset
             In units of √κ(0); with ``missing_rows="drop"`` NaN where an input is missing.
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        DataError, ValueError
+            If an input of the fit is absent or no number, or a value is missing or infinite. Lazy X
+            raises it when it is computed.
         """
         check_is_fitted(self)
         function = AnswerPredictor(self.features_, self.components_, self._n_features_out)

@@ -162,6 +162,13 @@ n_missing_, plan_
         Returns
         -------
         self
+
+        Raises
+        ------
+        DataError, ValueError
+            The message names store, array, chunk, rows or parameter. The model stays as it was.
+        PlanError
+            If a pass does not fit in memory. Nothing was read.
         """
         data = Selection(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
         with self._lock():
@@ -169,7 +176,22 @@ n_missing_, plan_
 
     @available_if(lambda self: False)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Not available: all rows are needed again."""
+        """Not available: all rows are needed again.
+
+        Parameters
+        ----------
+        X, y : as in fit
+
+        Returns
+        -------
+        self
+            Never.
+
+        Raises
+        ------
+        ModelError
+            Always. Use ``fit``.
+        """
         raise ModelError("KernelRegressor needs all rows in every fit. Use fit.")
 
     predict = regression.predict

@@ -119,11 +119,24 @@ class NoveltyDetector(OutlierMixin, Estimator):  # type: ignore[misc]
     def score_samples(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
         """Score of every row, larger for rows like the others; lazy for lazy X.
 
+        Parameters
+        ----------
+        X, storage_options : as in fit
+            Inputs are matched by name if they have names, else by position.
+
         Returns
         -------
         (n,) array or DataArray; a Series where ``set_output`` asks for it
             E κ(x − X) in units of κ(0), or minus the squared distance if whitened. With
             ``missing_rows="drop"`` NaN where an input is missing.
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        DataError, ValueError
+            If an input of the fit is absent or no number, or a value is missing or infinite. Lazy X
+            raises it when it is computed.
         """
         scorer = scorer_of(self._held())
         return values_of_rows(
@@ -131,13 +144,50 @@ class NoveltyDetector(OutlierMixin, Estimator):  # type: ignore[misc]
         )
 
     def decision_function(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
-        """``score_samples`` minus ``offset_``: below 0 for novel rows."""
+        """``score_samples`` minus ``offset_``: below 0 for novel rows.
+
+        Parameters
+        ----------
+        X, storage_options : as in fit
+            Inputs are matched by name if they have names, else by position.
+
+        Returns
+        -------
+        (n,) array or DataArray; a Series where ``set_output`` asks for it
+            With ``missing_rows="drop"`` NaN where an input is missing.
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        DataError, ValueError
+            If an input of the fit is absent or no number, or a value is missing or infinite. Lazy X
+            raises it when it is computed.
+        """
         return self.score_samples(X, storage_options=storage_options) - self.offset_
 
     def predict(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
         """−1 for novel rows, 1 for others: int64.
 
         With ``missing_rows="drop"`` 0 where an input is missing.
+
+        Parameters
+        ----------
+        X, storage_options : as in fit
+            Inputs are matched by name if they have names, else by position.
+
+        Returns
+        -------
+        (n,) array or DataArray; a Series where ``set_output`` asks for it
+            In the container of X; lazy for lazy.
+
+        Raises
+        ------
+        NotFittedError
+            Before a fit.
+        DataError, ValueError
+            If an input of the fit is absent or no number, or a value is missing or infinite. Lazy X
+            raises it when it is computed.
         """
         decision = self.decision_function(X, storage_options=storage_options)
         return (decision >= 0) * 1 - (decision < 0) * 1

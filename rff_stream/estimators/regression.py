@@ -349,6 +349,13 @@ def stream(
     ------
     StreamState
         Rows, share read, and the error on held-out leaves with its standard error.
+
+    Raises
+    ------
+    ValueError
+        If ``every`` is neither a share nor a factor.
+    DataError, PlanError
+        As in ``fit``. The model stays as it was after the last step.
     """
     data = Selection(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
     for fitted, state in stream_rows(replace(self._recipe(), chooses=False), data, every):
@@ -405,6 +412,19 @@ def predict(self: Estimator, X: Any, *, storage_options: Mapping[str, Any] | Non
     -------
     (n,) or (n, T) array, DataArray or Dataset
         In units of y; with ``missing_rows="drop"`` NaN where an input is missing.
+
+    Raises
+    ------
+    NotFittedError
+        Before a fit.
+    DataError, ValueError
+        If an input of the fit is absent or no number, or a value is missing or infinite. Lazy X
+        raises it when it is computed.
+
+    Warns
+    -----
+    NumericalWarning
+        If more rows lie outside the range of the fit than chance explains.
     """
     answer: RidgeAnswer = self._held().answer
     return values_of_targets(self, X, answer.mean(), self.columns_.targets, storage_options)
@@ -426,6 +446,23 @@ def score(
     ----------
     X, y, sample_weight, dim, where, storage_options : as in fit
         y may be left out where the data hold it under its name.
+
+    Returns
+    -------
+    float
+        At most 1; 0 is the error of the mean of these rows.
+
+    Raises
+    ------
+    NotFittedError
+        Before a fit.
+    DataError, ValueError
+        If a column of the fit is absent or no number, or a value is missing or infinite.
+
+    Warns
+    -----
+    NumericalWarning
+        If more rows lie outside the range of the fit than chance explains.
     """
     check_is_fitted(self)
     found: Residuals = self.residuals(
@@ -450,10 +487,29 @@ def residuals(
     To get exactly the rows that the fit left out, give the ``dim`` of the fit, and the other part
     of its :class:`HoldOut` in ``where``.
 
+    Parameters
+    ----------
+    X, y, sample_weight, dim, where, storage_options : as in fit
+        y may be left out where the data hold it under its name.
+    by : name or array-like, optional
+        A group for each row.
+
     Returns
     -------
     Residuals, or dict of group -> Residuals
         A dict if ``by`` is given: a name, or a group for each row.
+
+    Raises
+    ------
+    NotFittedError
+        Before a fit.
+    DataError, ValueError
+        If a column of the fit is absent or no number, or a value is missing or infinite.
+
+    Warns
+    -----
+    NumericalWarning
+        If more rows lie outside the range of the fit than chance explains.
     """
     fitted: Fitted = self._held()
     answer: RidgeAnswer = fitted.answer

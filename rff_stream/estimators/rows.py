@@ -97,6 +97,13 @@ def fit(
     Returns
     -------
     self
+
+    Raises
+    ------
+    DataError, ValueError
+        The message names store, array, chunk, rows or parameter. The model stays as it was.
+    PlanError
+        If the pass does not fit in memory. Nothing was read.
     """
     data = Selection(X, None, sample_weight, inputs, dim, tuple(where), by, storage_options)
     with self._lock():

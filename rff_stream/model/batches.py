@@ -99,8 +99,9 @@ def drift_of(
 
     The number of the look is that of the batch among those that came after the fit.
     """
-    if not 0 < alpha < 1:
-        raise ValueError(f"alarm={alpha:g} but a probability is in (0, 1), such as 0.01.")
+    check_alarm(alpha)
+    if window < 1:
+        raise ValueError(f"window={window!r} but a batch is compared with 1 or more before it.")
     live, first, last = numbers_of(fitted)
     target = batch_meant(fitted, data, live)
     if target is None and data.X is None:
@@ -159,8 +160,15 @@ def labels_of(fitted: Fitted) -> dict[str, Any]:
     return {batch.id: batch.labels for batch in store.batches()}
 
 
+def check_alarm(alpha: float) -> None:
+    """Refuse a probability of a false alarm that is none."""
+    if not 0 < alpha < 1:
+        raise ValueError(f"alarm={alpha:g} but a probability is in (0, 1), such as 0.01.")
+
+
 def facts_of_batches(recipe: Recipe, fitted: Fitted, alpha: float) -> list[BatchFacts]:
     """Every batch, and how it differs from all others; the level is α divided by their number."""
+    check_alarm(alpha)
     batches = known_batches(recipe, fitted)
     found = []
     for i, each in enumerate(batches):

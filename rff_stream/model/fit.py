@@ -134,6 +134,11 @@ def fit_moments(
 ) -> Fitted:
     """A model from moments that were collected: nothing is read."""
     groups = moments if isinstance(moments, Mapping) else {None: moments}
+    if not groups or not all(hasattr(each, "row") for each in groups.values()):
+        raise TypeError(
+            f"moments is {moments!r}, but a fit from moments takes Moments, or a mapping of label "
+            "to Moments. Give those of rs.collect(features, X, y), or of a store."
+        )
     row = next(iter(groups.values())).row
     if row.map_fingerprint != features.fingerprint:
         raise ModelError(
