@@ -324,7 +324,7 @@ def _out_of_range(fact: str, what: str) -> DataError:
 def warn_where_left_out_vary(x: Array, length_scale: Array, names: tuple[str, ...]) -> None:
     """Name the inputs of rows x (n, d) that vary although the map was made without them."""
     scale = np.asarray(length_scale)
-    left_out = np.flatnonzero((scale >= FAR) & np.isfinite(scale))  # ∞: by a metric
+    left_out = np.flatnonzero(scale == FAR)  # not: long, of inputs that are large
     vary = [j for j in left_out if len(x) and (x[:, j] != x[0, j]).any()]
     if vary:
         warn(

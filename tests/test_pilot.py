@@ -289,6 +289,12 @@ def test_a_constant_input_is_left_out_of_the_map(length_scale: Any) -> None:
     np.testing.assert_array_equal(varied, plain)
 
 
+def test_inputs_of_large_scale_are_not_called_constant(rng: np.random.Generator) -> None:
+    x = 1e32 * rng.normal(size=(200, 2))
+    model = rs.KernelRidge(n_components=16, random_state=0, progress=False).fit(x, x[:, 0])
+    model.predict(x)  # warnings are errors
+
+
 def test_outliers_of_training_do_not_hide_others() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(2000, 2))
