@@ -84,6 +84,18 @@ def test_rows_of_a_class_not_known_are_wrong_and_named(fitted):
         found.log_loss()
 
 
+def test_labels_of_another_kind_are_refused(fitted):
+    """Every row was wrong: an accuracy of 0 in silence."""
+    model, X, y = fitted
+    numbers = np.unique(y, return_inverse=True)[1]
+    other = rs.KernelClassifier(n_components=16, random_state=0, progress=False).fit(X, numbers)
+    for each, labels in ((model, numbers), (other, numbers.astype(str))):
+        for score in (each.score, each.scores):
+            with pytest.raises(ValueError, match=r"Text and numbers are different labels"):
+                score(X, labels)
+    assert other.score(X, numbers.astype(float)) == other.score(X, numbers) > 0
+
+
 def test_calibration_of_probabilities_that_are_right(rng):
     """Labels drawn from the probabilities that are scored."""
     p = rng.dirichlet(np.ones(3), size=20_000)

@@ -11,6 +11,7 @@ from scipy import stats
 from sklearn.gaussian_process.kernels import RationalQuadratic as SklearnRationalQuadratic
 from sklearn.metrics.pairwise import chi2_kernel, polynomial_kernel
 
+import rff_stream as rs
 from rff_stream.errors import DataError, ModelError
 from rff_stream.features import FourierFeatures, NystroemFeatures
 from rff_stream.kernels import (
@@ -139,6 +140,24 @@ def test_a_function_of_another_shape_is_named(rows):
         wrong(*rows)
     with pytest.raises(ValueError, match=r"sampler of UserKernel 'wrong' gave shape \(4,\)"):
         wrong.sample_frequencies(4, 3, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x, z: x[0] + 2 * z[0], "is not symmetric"),
+        (lambda x, z: np.abs(x - z).sum(), "is larger for two rows than for each and itself"),
+        (lambda x, z: -((x - z) ** 2).sum(), "is larger for two rows"),
+        (lambda x, z: -(x @ z), "for a row and itself"),
+        (lambda x, z: 0.0, "is 0 for all pairs"),
+        (lambda x, z: np.nan, "not finite"),
+    ],
+)
+def test_a_function_that_is_no_kernel_is_refused(rows, function, words):
+    """What is not symmetric gave numbers, and distances an IndexError."""
+    model = rs.KernelRidge(function, n_components=3, progress=False)
+    with pytest.raises(ValueError, match=rf"{words}.*positive definite"):
+        model.fit(rows[0], rows[0][:, 0])
 
 
 # specs and errors

@@ -76,6 +76,34 @@ def test_a_bad_batch_changes_nothing_and_says_what_is_wrong(kind):
     assert state(model) == before
 
 
+CHANGED: dict[str, dict[str, Any]] = {
+    "KernelRidge": {"kernel": "laplacian", "length_scale": 2.0, "n_components": 16},
+    "GaussianProcessRegressor": {"features": "nystroem", "dtype": "float64"},
+    "KernelDensity": {"bandwidth": 0.3},
+    "NoveltyDetector": {"length_scale": [1.0, 2.0]},
+}
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_later_rows_do_not_follow_parameters_that_the_map_was_not_made_by(tmp_path, kind):
+    """It was as it is, and the model said otherwise of itself, in its store, too."""
+    model = MADE[kind]().partial_fit(*batch(0))
+    model.save(tmp_path / "M.zarr", moments=True)
+    for each in (model, pickle.loads(pickle.dumps(model)), rs.load(tmp_path / "M.zarr")):
+        was = each.get_params()
+        for name, value in CHANGED[kind].items():
+            each.set_params(**{name: value})
+            before = state(each)
+            for verb in (each.update, each.partial_fit):
+                with pytest.raises(ModelError, match=rf"^{name}=.*was made by {name}=.*Fit again"):
+                    verb(*batch(1))
+            assert state(each) == before
+            each.set_params(**{name: was[name]})
+        assert each.set_params(progress=False).partial_fit(*batch(1)).n_rows_ == 400
+        each.set_params(**CHANGED[kind]).fit(*batch(0))
+        assert each.partial_fit(*batch(1)).n_rows_ == 400
+
+
 def test_a_named_batch_is_counted_once_and_stands_for_its_rows():
     model = MADE["KernelRidge"]()
     for seed in (0, 1, 0, 1):

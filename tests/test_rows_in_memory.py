@@ -219,6 +219,17 @@ def test_times_where_the_fit_had_numbers_are_refused(verb, make):
     assert model.n_rows_ == N
 
 
+def test_arrays_of_times_are_days():
+    times = np.datetime64("2020-01-01") + np.arange(N).astype("m8[D]")[:, None]
+    a = frame().a
+    model = ridge().fit(times, a)
+    dense = ridge().fit(times.astype("M8[D]").astype(np.float64), a)
+    for later in (times, times.astype("M8[ns]")):
+        np.testing.assert_array_equal(model.predict(later), dense.predict(times.astype(float)))
+    spans = ridge().fit(times - times[0], a)
+    assert spans.score(times - times[0], a) == spans.score((times - times[0]).astype(float), a)
+
+
 @pytest.mark.parametrize("make", [pd.DataFrame, pa.Table.from_pandas, xr.Dataset.from_dataframe])
 def test_numbers_where_the_fit_had_times_are_refused(make):
     """The year 2015 was read as the day 2015 after 1970."""

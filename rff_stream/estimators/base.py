@@ -79,6 +79,9 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     _fitted: ClassVar[Fitted | None] = None
 
+    _drawn_by: ClassVar[Mapping[str, Any] | None] = None
+    """The parameters that the map of the fit was made by, as they were then."""
+
     @abstractmethod
     def _recipe(self) -> Recipe:
         """How this estimator reads and answers, with its present parameters."""
@@ -141,7 +144,8 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
             names them. Nothing is counted.
         ModelError
             If the columns are not those of the fit, if the batch has other content than before,
-            or if the model was saved without moments.
+            if the model was saved without moments, or if a parameter that its map was made by
+            has been set to something else.
 
         Notes
         -----
@@ -151,7 +155,8 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         data = Selection(X, y, sample_weight, storage_options=storage_options)
         later = LaterRows(data, batch, by, replace)
         with self._lock():
-            return self._now(update(self._recipe(), self._held(), later))
+            self._check_map()
+            return self._now(update(self._recipe(), self._held(), later), same_map=True)
 
     def watch(
         self,
@@ -230,7 +235,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
             is forgotten then.
         """
         with self._lock():
-            return self._now(forget(self._recipe(), self._held(), batches))
+            return self._now(forget(self._recipe(), self._held(), batches), same_map=True)
 
     def partial_fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, batch: str | None = None
@@ -263,8 +268,10 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         """
         with self._lock():
             data = Selection(X, y, sample_weight)
+            same_map = self._check_map()
             recipe = replace(self._recipe(), chooses=False)
-            return self._now(partial_fit(recipe, self._fitted, data, batch))
+            found = partial_fit(recipe, self._fitted, data, batch)
+            return self._now(found, same_map=same_map)
 
     def drift(self, X: Any = None, *, alarm: float = 0.01, window: int = WINDOW) -> Look:
         """Compare a batch with those that were counted before it.
@@ -450,16 +457,50 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
             )
         return self._fitted
 
-    def _now(self, fitted: Fitted) -> Self:
+    def _now(self, fitted: Fitted, *, same_map: bool = False) -> Self:
         """Take a fit in place of the one before: the only place that changes it."""
         kept = {name: value for name, value in vars(self).items() if not name.endswith("_")}
-        self.__dict__ = {**kept, **_attributes(fitted, self._recipe()), "_fitted": fitted}
+        drawn_by = self._drawn_by if same_map else self._map_parameters()
+        own = {"_fitted": fitted, "_drawn_by": drawn_by}
+        self.__dict__ = {**kept, **_attributes(fitted, self._recipe()), **own}
         return self
+
+    def _map_parameters(self) -> dict[str, Any]:
+        """The parameters that a map is made by, as they are now."""
+        given = self.get_params(deep=False)
+        names = MAP_PARAMETERS.intersection(given)
+        if "n_map_components" in given:
+            names -= {"n_components"}  # of the answer
+        return {name: given[name] for name in sorted(names)}
+
+    def _check_map(self) -> bool:
+        """Whether there is a map that later rows are added to.
+
+        Raises ModelError: a parameter that it was made by has been set to something else.
+        """
+        was = self._drawn_by or {}
+        for name, value in self._map_parameters().items():
+            if name in was and not (value is was[name] or np.array_equal(value, was[name])):
+                raise ModelError(
+                    f"{name}={value!r}, but the map of this model was made by {name}="
+                    f"{was[name]!r}. Later rows are added to the map as it is. Fit again, or set "
+                    f"{name} back with set_params."
+                )
+        return self._fitted is not None
 
     def _lock(self) -> threading.RLock:
         """Held while the fit is changed."""
         with ALL_LOCKS:
             return LOCKS.setdefault(self, threading.RLock())
+
+
+MAP_PARAMETERS = frozenset(
+    (
+        "bandwidth", "dtype", "features", "gamma", "kernel", "length_scale", "metric",
+        "n_components", "n_map_components",
+    )
+)  # fmt: skip
+"""Names of parameters that a map is made by, of any estimator."""
 
 
 def _attributes(fitted: Fitted, recipe: Recipe) -> dict[str, Any]:

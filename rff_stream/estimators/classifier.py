@@ -253,8 +253,10 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         """
         data = Selection(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
         with self._lock():
+            same_map = self._check_map()
             recipe = replace(self._recipe(classes), chooses=False)
-            return self._now(partial_fit(recipe, self._fitted, data, batch))
+            found = partial_fit(recipe, self._fitted, data, batch)
+            return self._now(found, same_map=same_map)
 
     def predict(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
         """The most probable label of every row, in the container of X: lazy for lazy.
@@ -464,7 +466,10 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         data = Selection(X, y, sample_weight, None, dim, tuple(where), by, storage_options)
         labels = tuple(self.classes_.tolist())
         statistic = ClassScoreStatistic(ProbabilityPredictor(log_odds_of(self)), labels)
-        return score_rows(self, data, statistic, "labels")
+        found = score_rows(self, data, statistic, "labels")
+        for each in found.values() if isinstance(found, dict) else (found,):
+            check_kind(each.unseen, labels)
+        return found
 
     def _recipe(self, classes: Any = None) -> ClassRecipe:
         announced = None if classes is None else tuple(np.unique(classes).tolist())
@@ -475,6 +480,21 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             self.alpha,
             "float32" if guides else self.sums,
             chooses=self.loss == "squared" and self.alpha != "cv",
+        )
+
+
+def check_kind(unseen: Mapping[Any, float], classes: tuple[Any, ...]) -> None:
+    """Refuse labels of text for classes of numbers, or of numbers for text: none would be right.
+
+    Raises ValueError: naming one of them.
+    """
+    text = isinstance(classes[0], str)
+    other = next((label for label in unseen if isinstance(label, str) is not text), None)
+    if other is not None:
+        raise ValueError(
+            f"A label is {other!r}, but the classes of the model are {classes[0]!r} and others. "
+            f"Text and numbers are different labels, so none of these rows could be right. Convert "
+            f"the labels to the kind that they had in the fit."
         )
 
 

@@ -39,6 +39,10 @@ FLOOR = {"float32": 4e-6, "float64": 1e-12}
 """Directions with a smaller share of the largest variance are left out: they would be rounding
 errors."""
 
+NO_KERNEL = 1e-6
+"""Share of the largest value by which values may break a law of kernels: far above the rounding of
+float64, and below what float32 features show."""
+
 Whitening = Literal["cholesky", "eigen"]
 LandmarkMethod = Literal["uniform", "kmeans++", "leverage"]
 
@@ -146,6 +150,7 @@ class NystroemFeatures(RowwiseMap):
             )
         chosen = choose_landmarks(kernel, X, n_components, method, np.random.default_rng(rng))
         values, floor = kernel(chosen, chosen), FLOOR[dtype] if floor is None else floor
+        check_values(kernel, values)
         if whitening == "cholesky":
             order, packed = _inverse_factor(values, floor)
             return cls(chosen[order], packed, whitening, dtype, kernel)
@@ -289,6 +294,34 @@ class NystroemFeatures(RowwiseMap):
         product += x[:, None]
         product += y
         return np.asarray(kernel.of_squared_distance(np.maximum(product, 0, out=product)))
+
+
+def check_values(kernel: ExactKernel, values: Float64) -> None:
+    """Refuse values at pairs of rows that no kernel has: a user's function may be none.
+
+    Raises ValueError: not finite, not symmetric, or |k(x, x')| above √(k(x, x) k(x', x')).
+    """
+    diagonal = np.diag(values)
+    most = np.abs(values).max()
+    fact = ""
+    if not np.isfinite(most):
+        fact = "has values that are not finite"
+    elif not most:
+        fact = "is 0 for all pairs of rows"
+    elif np.abs(values - values.T).max() > NO_KERNEL * most:
+        fact = "is not symmetric"
+    elif diagonal.min() < -NO_KERNEL * most:
+        fact = f"is {diagonal.min():.3g} for a row and itself"
+    else:
+        root = np.sqrt(np.maximum(diagonal, 0.0))
+        if (np.abs(values) - np.outer(root, root)).max() > NO_KERNEL * most:
+            fact = "is larger for two rows than for each and itself"
+    if fact:
+        raise ValueError(
+            f"The function {kernel.spec()['kernel']!r} {fact}, but a kernel is a symmetric and "
+            f"positive definite function of two rows: |k(x, x')| is at most √(k(x, x) k(x', x')). "
+            f"Distances are none: exp(−distance) may be one."
+        )
 
 
 def _inverse_factor(values: Float64, floor: float) -> tuple[Array, Float64]:

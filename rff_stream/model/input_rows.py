@@ -37,7 +37,8 @@ class Opened:
     @property
     def inputs(self) -> Any:
         """Inputs (n, d) of rows in memory, sparse ones as they are; NaN where a row is missing."""
-        if kind_of(self.X) == "array" and not self.columns.fills:
+        array = kind_of(self.X) == "array" and self.X.dtype.kind not in "mM"  # times are read
+        if array and not self.columns.fills:
             return self.X
         source = self.source
         box = tuple((0, size) for size in source.shape)
