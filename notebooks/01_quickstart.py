@@ -25,11 +25,21 @@ rng = np.random.default_rng(0)
 time = np.arange("2020-01-01", "2020-07-01", dtype="datetime64[D]")
 lat, lon = np.linspace(-30, 30, 25), np.linspace(0, 90, 37)
 day = np.arange(len(time))[:, None, None]
-truth = 20 + 6 * np.cos(np.deg2rad(3 * lat))[:, None] + 2 * np.sin(lon / 15 + day / 20)
+truth = (
+    20
+    + 6 * np.cos(np.deg2rad(3 * lat))[:, None]
+    + 2 * np.sin(lon / 15 + day / 20)
+)
 sst = truth + 0.3 * rng.standard_normal(truth.shape)
 sst[:, (lat[:, None] > 10) & (lon > 60)] = np.nan  # land
 cube = xr.Dataset(
-    {"sst": (("time", "lat", "lon"), sst.astype("float32"), {"units": "degC"})},
+    {
+        "sst": (
+            ("time", "lat", "lon"),
+            sst.astype("float32"),
+            {"units": "degC"},
+        )
+    },
     {
         "time": time,
         "lat": ("lat", lat, {"units": "degrees_north"}),
@@ -71,15 +81,24 @@ _, axes = plt.subplots(1, 3, figsize=(13, 3.4), dpi=80, layout="constrained")
 rs.plot.surface(seen, axes[0], limits=limits)
 rs.plot.surface(day.sst, axes[1], limits=limits)
 rs.plot.surface(day["std"], axes[2], norm=LogNorm())
-for ax, title in zip(axes, ("seen; grey is missing", "filled", "how unsure"), strict=True):
+for ax, title in zip(
+    axes, ("seen; grey is missing", "filled", "how unsure"), strict=True
+):
     ax.set_title(title)
 plt.show()
 
 # %%
-held_out = model.residuals(folder / "cube.zarr", where=[rs.HoldOut(0.5, seed=0, part="test")])
+held_out = model.residuals(
+    folder / "cube.zarr", where=[rs.HoldOut(0.5, seed=0, part="test")]
+)
 of_sst = np.hypot(std, np.sqrt(model.noise_variance_))  # of a new observation
-covered = float((abs(mean - cube.sst) < 1.96 * of_sst).where(cube.sst.notnull()).mean())
-print(f"held-out RMSE {held_out.rmse()[0]:.3f} degC (noise 0.300); {covered:.1%} covered")
+covered = float(
+    (abs(mean - cube.sst) < 1.96 * of_sst).where(cube.sst.notnull()).mean()
+)
+print(
+    f"held-out RMSE {held_out.rmse()[0]:.3f} degC (noise 0.300); "
+    f"{covered:.1%} covered"
+)
 
 # %%
 assert mean.dims == ("time", "lat", "lon")
@@ -88,6 +107,8 @@ assert held_out.rmse()[0] < 0.33
 assert 0.93 < covered < 0.97
 assert float(std[0].max()) > 10 * float(std[0].min())
 print(
-    f"Answer: one fit fills the map. The error at held-out cells is {held_out.rmse()[0]:.3f} degC, "
-    f"where the noise is 0.300, and {covered:.1%} of the cells are inside the 95 % intervals."
+    "Answer: one fit fills the map. The error at held-out cells is "
+    f"{held_out.rmse()[0]:.3f} degC, "
+    f"where the noise is 0.300, and {covered:.1%} of the cells are inside the "
+    "95 % intervals."
 )

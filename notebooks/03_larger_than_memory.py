@@ -38,18 +38,28 @@ def write(path, months):
     for month in range(months):
         rng = np.random.default_rng(month)
         block = {
-            name: (("time", "level", "lat", "lon"), rng.standard_normal((30, 6, 50, 80)))
+            name: (
+                ("time", "level", "lat", "lon"),
+                rng.standard_normal((30, 6, 50, 80)),
+            )
             for name in INPUTS
         }
         flux = sum(values.mean(axis=1) for _, values in block.values())
         flux = np.sin(flux / 2) + 0.3 * rng.standard_normal(flux.shape)
         block["flux"] = (("time", "lat", "lon"), flux)
-        data = xr.Dataset(block, {"time": month * 30 + np.arange(30.0), "level": LEVELS})
+        data = xr.Dataset(
+            block, {"time": month * 30 + np.arange(30.0), "level": LEVELS}
+        )
         if month:
             data.to_zarr(path, append_dim="time", consolidated=False)
         else:
-            chunks = {name: {"chunks": values.shape} for name, (_, values) in block.items()}
-            data.to_zarr(path, zarr_format=3, consolidated=False, encoding=chunks)
+            chunks = {
+                name: {"chunks": values.shape}
+                for name, (_, values) in block.items()
+            }
+            data.to_zarr(
+                path, zarr_format=3, consolidated=False, encoding=chunks
+            )
 
 
 sizes = {months: folder / f"{months}.zarr" for months in (4, 16, 64)}
@@ -65,7 +75,9 @@ plan = rs.plan(source, n_features=R, threads=2)
 plan
 
 # %%
-_, (left, right) = plt.subplots(1, 2, figsize=(9, 2.6), dpi=80, layout="constrained")
+_, (left, right) = plt.subplots(
+    1, 2, figsize=(9, 2.6), dpi=80, layout="constrained"
+)
 rs.plot.plan_memory(plan, left)
 rs.plot.plan_time(plan, right)
 plt.show()
@@ -77,12 +89,23 @@ plt.show()
 
 # %%
 LIMIT = 64 * 30 * 50 * 80 * (COLUMNS + 1) * 8 // 2
-LIMITED = f"import resource; resource.setrlimit(resource.RLIMIT_DATA, ({LIMIT}, {LIMIT}))\n"
-READ = "import sys, xarray as xr; xr.open_zarr(sys.argv[1], consolidated=False).load()"
+LIMITED = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_DATA, ({LIMIT}, {LIMIT}))
+"""
+READ = """
+import sys, xarray
+xarray.open_zarr(sys.argv[1], consolidated=False).load()
+"""
 reading = subprocess.run(
-    [sys.executable, "-c", LIMITED + READ, sizes[64]], capture_output=True, text=True, check=False
+    [sys.executable, "-c", LIMITED + READ, sizes[64]],
+    capture_output=True,
+    text=True,
+    check=False,
 )
-print(f"limit {LIMIT / 2**20:.0f} MiB: {reading.stderr.strip().splitlines()[-1]}")
+print(
+    f"limit {LIMIT / 2**20:.0f} MiB: {reading.stderr.strip().splitlines()[-1]}"
+)
 
 # %% [markdown]
 # Fit each cube under the same limit, in a separate process, and print its peak memory.
@@ -96,31 +119,54 @@ from rff_stream.from_moments import group_errors
 from rff_stream.planning import peak_bytes
 R = int(sys.argv[3])
 dask.config.set(num_workers=2)  # as planned above
-model = rs.KernelRidge(length_scale=10.0, n_components=R, random_state=0, progress=False)
-rs.open_source(sys.argv[1], "flux", inputs=sys.argv[2].split(","))  # what it imports
+model = rs.KernelRidge(
+    length_scale=10.0, n_components=R, random_state=0, progress=False
+)
+inputs = sys.argv[2].split(",")
+rs.open_source(sys.argv[1], "flux", inputs=inputs)  # what it imports
 before, started = peak_bytes(), time.monotonic()
-model.fit(sys.argv[1], "flux", inputs=sys.argv[2].split(","))
+model.fit(sys.argv[1], "flux", inputs=inputs)
+seconds = time.monotonic() - started
+errors = group_errors(model.moments_, model.coef_, model.intercept_)
 print(json.dumps({
-    "rmse": group_errors(model.moments_, model.coef_, model.intercept_).rmse[0],
-    "rows": model.n_rows_, "seconds": time.monotonic() - started,
-    "imports": before, "peak": peak_bytes(), "planned": model.plan_.process_bytes,
+    "rmse": errors.rmse[0],
+    "rows": model.n_rows_,
+    "seconds": seconds,
+    "imports": before,
+    "peak": peak_bytes(),
+    "planned": model.plan_.process_bytes,
 }))
 """
 runs = []
 for path in sizes.values():
     done = subprocess.run(
-        [sys.executable, "-c", LIMITED + PROGRAM, path, ",".join(INPUTS), str(R)],
+        [
+            sys.executable,
+            "-c",
+            LIMITED + PROGRAM,
+            path,
+            ",".join(INPUTS),
+            str(R),
+        ],
         capture_output=True,
         text=True,
         check=True,
     )
     found = json.loads(done.stdout)
-    found |= {"data": found["rows"] * (COLUMNS + 1) * 8, "features": found["rows"] * R * 8}
+    found |= {
+        "data": found["rows"] * (COLUMNS + 1) * 8,
+        "features": found["rows"] * R * 8,
+    }
     runs.append(found)
-    mib = {name: round(found[name] / 2**20) for name in ("data", "peak", "planned", "features")}
+    mib = {
+        name: round(found[name] / 2**20)
+        for name in ("data", "peak", "planned", "features")
+    }
     print(
-        f"{found['rows']:>9,} rows, {mib['data']:5,} MiB: peak {mib['peak']} MiB of "
-        f"{mib['planned']} planned; their features would be {mib['features']:5,} MiB; "
+        f"{found['rows']:>9,} rows, {mib['data']:5,} MiB: peak {mib['peak']} "
+        "MiB of "
+        f"{mib['planned']} planned; their features would be "
+        f"{mib['features']:5,} MiB; "
         f"RMSE {found['rmse']:.3f}, noise 0.3; {found['seconds']:.1f} s"
     )
 
@@ -134,8 +180,19 @@ for name, words, mark, colour in (
     ("peak", "peak of the process", "o-", "#0072B2"),
     ("imports", "of which the program itself", "s:", "#D55E00"),
 ):
-    ax.loglog(data, [run[name] / 2**20 for run in runs], mark, color=colour, label=words)
-ax.axhline(LIMIT / 2**20, color="#009E73", linestyle=(0, (1, 1)), label="allowed to the process")
+    ax.loglog(
+        data,
+        [run[name] / 2**20 for run in runs],
+        mark,
+        color=colour,
+        label=words,
+    )
+ax.axhline(
+    LIMIT / 2**20,
+    color="#009E73",
+    linestyle=(0, (1, 1)),
+    label="allowed to the process",
+)
 ax.set(xlabel="data [MiB]", ylabel="memory [MiB]")
 ax.set_xticks(data, [f"{each:.0f}" for each in data])
 marks = [50, 100, 200, 500, 1000, 2000, 4000, 8000]
@@ -150,12 +207,16 @@ assert "MemoryError" in reading.stderr
 assert runs[-1]["rows"] == 16 * runs[0]["rows"] == 64 * 30 * 50 * 80
 assert all(run["peak"] < run["planned"] for run in runs)
 assert held[-1] < held[0] + 64 * 2**20, "memory grew with the data"
-assert runs[-1]["planned"] < LIMIT < runs[-1]["data"], "the cube fits into memory"
+assert runs[-1]["planned"] < LIMIT < runs[-1]["data"], (
+    "the cube fits into memory"
+)
 assert runs[-1]["features"] > 4 * runs[-1]["planned"]
 assert all(run["rmse"] < 0.32 for run in runs)
 print(
     f"Answer: no. Beside its imports the fit of {runs[0]['rows']:,} rows held "
-    f"{held[0] / 2**20:.0f} MiB, that of {runs[-1]['rows']:,} rows {held[-1] / 2**20:.0f} MiB, of "
-    f"{runs[-1]['data'] / 2**20:,.0f} MiB of data. The error is {runs[-1]['rmse']:.3f}, where the "
+    f"{held[0] / 2**20:.0f} MiB, that of {runs[-1]['rows']:,} rows "
+    f"{held[-1] / 2**20:.0f} MiB, of "
+    f"{runs[-1]['data'] / 2**20:,.0f} MiB of data. The error is "
+    f"{runs[-1]['rmse']:.3f}, where the "
     "noise is 0.300."
 )

@@ -33,9 +33,15 @@ def counted(block, block_info=None):
 
 rng = np.random.default_rng(0)
 X = rng.uniform(-2, 2, (ROWS, 3))
-truth = np.stack([np.sin(2 * X[:, 0]) * X[:, 1], np.cos(X[:, 2] * X[:, 0])], axis=1)
+truth = np.stack(
+    [np.sin(2 * X[:, 0]) * X[:, 1], np.cos(X[:, 2] * X[:, 0])], axis=1
+)
 month = np.repeat(np.arange(1, 13), ROWS // 12)
-y = truth + 0.3 * rng.standard_normal(truth.shape) + 0.2 * (month == 11)[:, None]
+y = (
+    truth
+    + 0.3 * rng.standard_normal(truth.shape)
+    + 0.2 * (month == 11)[:, None]
+)
 lazy = da.from_array(X, chunks=(BLOCK, 3)).map_blocks(counted, meta=X[:0])
 
 # %%
@@ -50,7 +56,8 @@ months = rs.collect(
 )
 pilot_and_pass = reads.copy()
 print(
-    f"{len(reads)} blocks, each read {min(reads.values())} to {max(reads.values())} times: "
+    f"{len(reads)} blocks, each read {min(reads.values())} to "
+    f"{max(reads.values())} times: "
     "once by the pass, and a few rows of some of them by the pilot"
 )
 whole = sum(list(months.values())[1:], start=months[1])
@@ -60,13 +67,17 @@ whole
 # ## The penalty, chosen in five ways
 
 # %%
-cv = from_moments.cross_validate(months)  # leave one month out, all α × R' × targets
+cv = from_moments.cross_validate(
+    months
+)  # leave one month out, all α × R' × targets
 chosen = {
     "cross-validation": cv.best.alpha,
     "GCV": from_moments.gcv(whole, sizes=[512]).best.alpha,
     "AIC": from_moments.aic(whole, sizes=[512]).best.alpha,
     "BIC": from_moments.bic(whole, sizes=[512]).best.alpha,
-    "evidence": float(np.exp(np.log(from_moments.evidence(whole).alpha).mean())),
+    "evidence": float(
+        np.exp(np.log(from_moments.evidence(whole).alpha).mean())
+    ),
 }
 print({name: f"{alpha:.2g}" for name, alpha in chosen.items()})
 cv
@@ -90,7 +101,9 @@ for t, name in enumerate(cv.targets):
     print(name, cv.of_target(t).why)
 model = from_moments.ridge(whole, cv.best.alpha)
 
-fitted = rs.KernelRidge(alpha=cv.best.alpha, progress=False).fit_moments(features, whole)
+fitted = rs.KernelRidge(alpha=cv.best.alpha, progress=False).fit_moments(
+    features, whole
+)
 _, ax = plt.subplots(figsize=(7, 3.4), dpi=80, layout="constrained")
 rs.plot.residuals(fitted, months, ax)
 ax.set_xlabel("month")
@@ -102,17 +115,23 @@ plt.show()
 # %%
 small = from_moments.ridge(whole.leading(128), 1.0)
 T = rng.uniform(-2, 2, (2000, 3))
-answer = np.stack([np.sin(2 * T[:, 0]) * T[:, 1], np.cos(T[:, 2] * T[:, 0])], axis=1)
+answer = np.stack(
+    [np.sin(2 * T[:, 0]) * T[:, 1], np.cos(T[:, 2] * T[:, 0])], axis=1
+)
 Z = features(T).astype(float)
 rmse = {
     512: np.sqrt(np.mean((model.predict(Z) - answer) ** 2)),
     128: np.sqrt(np.mean((small.predict(Z[:, :128]) - answer) ** 2)),
 }
-print({size: f"{error:.4f}" for size, error in rmse.items()}, "against the truth; noise 0.3")
+print(
+    {size: f"{error:.4f}" for size, error in rmse.items()},
+    "against the truth; noise 0.3",
+)
 
 # %%
 of_month = {
-    k: from_moments.group_errors(part, model.coef, model.intercept) for k, part in months.items()
+    k: from_moments.group_errors(part, model.coef, model.intercept)
+    for k, part in months.items()
 }
 bias = {k: errors.bias[0] for k, errors in of_month.items()}
 assert reads == pilot_and_pass, "a block was read again"
@@ -122,7 +141,10 @@ assert abs(bias[11] - 0.2 * 11 / 12) < 0.02
 assert rmse[512] < 0.03
 assert 0.1 < chosen["evidence"] / chosen["cross-validation"] < 1e3
 print(
-    f"Answer: {len(chosen)} choices of the penalty, a smaller model and the month that differs "
-    f"(off by {bias[11]:.3f}; 0.2 less its share of the mean is {0.2 * 11 / 12:.3f}). The error "
-    f"against the truth is {rmse[512]:.4f} with 512 columns, {rmse[128]:.4f} with 128."
+    f"Answer: {len(chosen)} choices of the penalty, a smaller model and the "
+    "month that differs "
+    f"(off by {bias[11]:.3f}; 0.2 less its share of the mean is "
+    f"{0.2 * 11 / 12:.3f}). The error "
+    f"against the truth is {rmse[512]:.4f} with 512 columns, {rmse[128]:.4f} "
+    "with 128."
 )

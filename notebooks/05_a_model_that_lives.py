@@ -20,9 +20,13 @@ rng = np.random.default_rng(0)
 
 
 def day(number, broken=False):
-    """Rows of one day: the truth moves slowly, a broken sensor adds an offset to its input."""
+    """Rows of a day: the truth moves slowly; a broken sensor is off."""
     x = rng.uniform(-2, 2, (3000, 2))
-    y = np.sin(2 * x[:, 0] + 0.02 * number) + x[:, 1] ** 2 + 0.2 * rng.standard_normal(3000)
+    y = (
+        np.sin(2 * x[:, 0] + 0.02 * number)
+        + x[:, 1] ** 2
+        + 0.2 * rng.standard_normal(3000)
+    )
     if broken:
         x[:, 0] += 0.8
     return x, y
@@ -33,8 +37,12 @@ def day(number, broken=False):
 
 # %%
 week = [day(k) for k in range(7)]
-model = rs.KernelRidge(length_scale=1.0, n_components=256, random_state=0, progress=False)
-model.fit(np.concatenate([x for x, _ in week]), np.concatenate([y for _, y in week]))
+model = rs.KernelRidge(
+    length_scale=1.0, n_components=256, random_state=0, progress=False
+)
+model.fit(
+    np.concatenate([x for x, _ in week]), np.concatenate([y for _, y in week])
+)
 row = model.moments_.row
 place = Path(tempfile.mkdtemp()) / "days.zarr"
 store = rs.MomentStore.create(place, row)
@@ -42,7 +50,9 @@ store = rs.MomentStore.create(place, row)
 
 def moments(x, y, order=2):
     """Moments of a day, with the map and the origins of the store."""
-    return rs.collect(model.features_, x, y, row=row, order=order, progress=False)
+    return rs.collect(
+        model.features_, x, y, row=row, order=order, progress=False
+    )
 
 
 days = dict(enumerate(week))
@@ -71,7 +81,9 @@ same_head = store.head == head
 # %%
 for number in range(7, 28):
     days[number] = day(number, broken=number == 20)
-    store.append(f"day-{number:02}", moments(*days[number]), {"week": number // 7})
+    store.append(
+        f"day-{number:02}", moments(*days[number]), {"week": number // 7}
+    )
 
 # %% [markdown]
 # The test for drift uses only the inputs, so it can be made before anything is predicted. It
@@ -83,10 +95,15 @@ bare = {f"{k}": moments(x, y, order=1) for k, (x, y) in days.items()}
 normal = sum((bare[f"{k}"] for k in range(1, 7)), start=bare["0"])
 new = [f"{k}" for k in range(7, 28)]
 unlike = rs.drift({k: bare[k] for k in new}, reference=normal)
-_, (top, bottom) = plt.subplots(2, 1, figsize=(8, 6), dpi=80, layout="constrained")
+_, (top, bottom) = plt.subplots(
+    2, 1, figsize=(8, 6), dpi=80, layout="constrained"
+)
 rs.plot.drift(unlike, top)
 top.set_xlabel("day")
-groups = {k: store.total(lambda batch, k=k: batch.id == f"day-{int(k):02}") for k in new}
+groups = {
+    k: store.total(lambda batch, k=k: batch.id == f"day-{int(k):02}")
+    for k in new
+}
 rs.plot.residuals(model, groups, bottom)
 bottom.set_xlabel("day")
 plt.show()
@@ -120,7 +137,10 @@ for number, (x, y) in days.items():
         part = moments(x, y)
         never = part if never is None else never + part
 away = np.abs(ridge(store.total(), 1e-2).coef - ridge(never, 1e-2).coef).max()
-print(f"RMSE on day 28: {with_it:.3f} with the broken day, {without:.3f} without; noise 0.2")
+print(
+    f"RMSE on day 28: {with_it:.3f} with the broken day, {without:.3f} "
+    "without; noise 0.2"
+)
 print(f"coefficients of a model that never saw it differ by {away:.1e}")
 
 # %% [markdown]
@@ -132,8 +152,14 @@ print(f"the last week alone: {last_week:.3f}")
 for entry in store.history()[-3:]:
     print(entry.number, entry.op, entry.id)
 checked = store.verify()
-print(f"verified: {checked.entries} entries, {checked.rows:,} rows, {checked.bytes:,} bytes")
-print(f"{len(checked.unnamed)} files of the batch that was refused: compact() removes them")
+print(
+    f"verified: {checked.entries} entries, {checked.rows:,} rows, "
+    f"{checked.bytes:,} bytes"
+)
+print(
+    f"{len(checked.unnamed)} files of the batch that was refused: compact() "
+    "removes them"
+)
 store
 
 # %%
@@ -148,6 +174,8 @@ assert last_week < without
 assert "day-20" not in store
 assert len(store) == 27
 print(
-    f"Answer: yes. Day {suspect} was found before it was used. Without it the RMSE of the next day "
-    f"is {without:.3f}, with it {with_it:.3f} (noise 0.2); the last week alone has {last_week:.3f}."
+    f"Answer: yes. Day {suspect} was found before it was used. Without it the "
+    "RMSE of the next day "
+    f"is {without:.3f}, with it {with_it:.3f} (noise 0.2); the last week "
+    f"alone has {last_week:.3f}."
 )

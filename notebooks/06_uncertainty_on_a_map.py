@@ -34,15 +34,26 @@ truth = (
     + 4 * np.cos(np.deg2rad(5 * lat)[:, None] + day / 9)
 )
 air = truth + rng.standard_normal(truth.shape)
-centre = np.stack([rng.uniform(20, 70, len(time)), rng.uniform(205, 325, len(time))])
+centre = np.stack(
+    [rng.uniform(20, 70, len(time)), rng.uniform(205, 325, len(time))]
+)
 cloud = (
-    np.hypot((lat[:, None] - centre[0][:, None, None]) / 9, (lon - centre[1][:, None, None]) / 18)
+    np.hypot(
+        (lat[:, None] - centre[0][:, None, None]) / 9,
+        (lon - centre[1][:, None, None]) / 18,
+    )
     < 1
 )
 never = (lat[:, None] > 52) & (lon > 285)
 seen = np.where(cloud | never, np.nan, air).astype("float32")
 cube = xr.Dataset(
-    {"air": (("time", "lat", "lon"), seen, {"units": "K", "long_name": "air temperature"})},
+    {
+        "air": (
+            ("time", "lat", "lon"),
+            seen,
+            {"units": "K", "long_name": "air temperature"},
+        )
+    },
     {
         "time": time,
         "lat": ("lat", lat, {"units": "degrees_north"}),
@@ -50,7 +61,9 @@ cube = xr.Dataset(
     },
 )
 place = Path(tempfile.mkdtemp())
-cube.chunk(time=20).to_zarr(place / "air.zarr", zarr_format=3, consolidated=False)
+cube.chunk(time=20).to_zarr(
+    place / "air.zarr", zarr_format=3, consolidated=False
+)
 print(f"{float(cube.air.isnull().mean()):.0%} of the cells are missing")
 
 # %% [markdown]
@@ -66,7 +79,12 @@ model = rs.GaussianProcessRegressor(
     random_state=0,
     progress=False,
 )
-model.fit(place / "air.zarr", "air", inputs=["lat", "lon", "time"], where=[rs.HoldOut(0.1, seed=0)])
+model.fit(
+    place / "air.zarr",
+    "air",
+    inputs=["lat", "lon", "time"],
+    where=[rs.HoldOut(0.1, seed=0)],
+)
 whole = xr.open_zarr(place / "air.zarr", consolidated=False)
 mean, std = model.predict(whole, return_std=True, noise=False)  # of the field
 filled = xr.Dataset({"air": mean, "std": std})
@@ -89,12 +107,16 @@ _, axes = plt.subplots(2, 2, figsize=(11, 6.2), dpi=80, layout="constrained")
 limits = (float(truth[when].min()), float(truth[when].max()))
 rs.plot.surface(today.air, axes[0, 0], limits=limits)
 axes[0, 0].set_title("seen; grey is missing")
-rs.plot.surface(drawn.air.assign_attrs(cube.air.attrs), axes[0, 1], limits=limits)
+rs.plot.surface(
+    drawn.air.assign_attrs(cube.air.attrs), axes[0, 1], limits=limits
+)
 axes[0, 1].set_title("filled")
 unsure = drawn["std"].assign_attrs(long_name="standard deviation")
 rs.plot.surface(unsure, axes[1, 0], norm=LogNorm())
 axes[1, 0].set_title("how unsure")
-missed = (drawn.air - truth[when]).assign_attrs(units="K", long_name="filled − truth")
+missed = (drawn.air - truth[when]).assign_attrs(
+    units="K", long_name="filled − truth"
+)
 rs.plot.surface(missed, axes[1, 1], center=0)
 axes[1, 1].set_title("error against the truth")
 plt.show()
@@ -108,13 +130,21 @@ plt.show()
 # %%
 test = [rs.HoldOut(0.1, seed=0, part="test")]
 scored = model.residuals(place / "air.zarr", where=test)
-print(f"held out: {scored.n:,} cells, RMSE {scored.rmse()[0]:.3f} K (noise 1.000 K)")
+print(
+    f"held out: {scored.n:,} cells, RMSE {scored.rmse()[0]:.3f} K (noise "
+    "1.000 K)"
+)
 full = filled.load()
 half = 1.96 * full["std"].values
-held = test[0].of_places(np.arange(truth.size)).reshape(truth.shape) & np.isfinite(seen)
+held = test[0].of_places(np.arange(truth.size)).reshape(
+    truth.shape
+) & np.isfinite(seen)
 of_y = np.hypot(half, 1.96 * np.sqrt(model.noise_variance_))
 held_covered = (np.abs(full.air.values - seen) < of_y)[held].mean()
-print(f"{held_covered:.1%} of them are inside the 95% interval of a new observation")
+print(
+    f"{held_covered:.1%} of them are inside the 95% interval of a new "
+    "observation"
+)
 inside = np.abs(full.air.values - truth) < half
 gap, always = cloud & ~never, np.broadcast_to(never, truth.shape)
 covered = {
@@ -129,7 +159,8 @@ spread = {
 }
 for name in covered:
     print(
-        f"{name:>10}: the truth is inside {covered[name]:.1%} of the 95% intervals, "
+        f"{name:>10}: the truth is inside {covered[name]:.1%} of the 95% "
+        "intervals, "
         f"mean standard deviation {spread[name]:.2f} K"
     )
 _, ax = plt.subplots(figsize=(4.6, 4), dpi=80, layout="constrained")
@@ -147,8 +178,12 @@ assert 0.93 < held_covered < 0.97
 assert covered["seen"] > 0.85
 assert covered["clouds"] > 0.85
 print(
-    f"Answer: where there are data, and in short gaps. The error at held-out cells is "
-    f"{scored.rmse()[0]:.2f} K (noise 1.00), and {held_covered:.1%} of them are inside the 95 % "
-    f"intervals. The standard deviation is {spread['seen']:.2f} K at seen cells, "
-    f"{spread['clouds']:.2f} under clouds and {spread['never seen']:.2f} where nothing was seen."
+    "Answer: where there are data, and in short gaps. The error at held-out "
+    "cells is "
+    f"{scored.rmse()[0]:.2f} K (noise 1.00), and {held_covered:.1%} of them "
+    "are inside the 95 % "
+    f"intervals. The standard deviation is {spread['seen']:.2f} K at seen "
+    "cells, "
+    f"{spread['clouds']:.2f} under clouds and {spread['never seen']:.2f} "
+    "where nothing was seen."
 )

@@ -27,11 +27,19 @@ import rff_stream as rs
 # %%
 folder = Path(tempfile.mkdtemp())
 rng = np.random.default_rng(0)
-days, lat, lon = 48, np.linspace(-60, 60, 100), np.linspace(0, 360, 128, endpoint=False)
+days, lat, lon = (
+    48,
+    np.linspace(-60, 60, 100),
+    np.linspace(0, 360, 128, endpoint=False),
+)
 shape = (days, len(lat), len(lon))
 wind = rng.gamma(4.0, 2.0, shape).astype("float32")
-warm = (15 * np.cos(np.deg2rad(lat))[:, None] + rng.standard_normal(shape)).astype("float32")
-flux = (wind * np.sqrt(np.abs(warm)) + 2 * rng.standard_normal(shape)).astype("float32")
+warm = (
+    15 * np.cos(np.deg2rad(lat))[:, None] + rng.standard_normal(shape)
+).astype("float32")
+flux = (wind * np.sqrt(np.abs(warm)) + 2 * rng.standard_normal(shape)).astype(
+    "float32"
+)
 cube = xr.Dataset(
     {
         name: (("time", "lat", "lon"), values)
@@ -39,15 +47,21 @@ cube = xr.Dataset(
     },
     {"time": np.arange(days), "lat": lat, "lon": lon},
 )
-cube.chunk(time=8).to_zarr(folder / "cube.zarr", zarr_format=3, consolidated=False)
+cube.chunk(time=8).to_zarr(
+    folder / "cube.zarr", zarr_format=3, consolidated=False
+)
 del wind, warm, flux, cube
 
 
 def fit(n_components=512):
     """One fit, and its seconds."""
     started = time.monotonic()
-    model = rs.KernelRidge(n_components=n_components, random_state=0, progress=False)
-    model.fit(str(folder / "cube.zarr"), "flux", inputs=["wind", "warm", "lat"])
+    model = rs.KernelRidge(
+        n_components=n_components, random_state=0, progress=False
+    )
+    model.fit(
+        str(folder / "cube.zarr"), "flux", inputs=["wind", "warm", "lat"]
+    )
     return model, time.monotonic() - started
 
 
@@ -96,26 +110,36 @@ def processes():
 
 
 before = processes()
-killer = threading.Timer(0.4 * taken["two workers"], os.kill, (min(before), signal.SIGKILL))
+killer = threading.Timer(
+    0.4 * taken["two workers"], os.kill, (min(before), signal.SIGKILL)
+)
 killer.start()
 after_death, taken["a worker killed"] = fit()
 died_in_mid_fit = not killer.is_alive()
 killer.join()
 limit = time.monotonic() + 60
 while (after := processes()) == before or len(after) < 2:
-    assert time.monotonic() < limit, "the worker that was killed was not replaced"
+    assert time.monotonic() < limit, (
+        "the worker that was killed was not replaced"
+    )
     time.sleep(0.5)
 print(f"worker processes before {sorted(before)}, after {sorted(after)}")
 
 # %%
 _, ax = plt.subplots(figsize=(5, 2.2), dpi=80, layout="constrained")
-ax.barh(list(taken), list(taken.values()), color=["#0072B2", "#009E73", "#D55E00"])
+ax.barh(
+    list(taken), list(taken.values()), color=["#0072B2", "#009E73", "#D55E00"]
+)
 ax.set(xlabel="time of the fit [s]")
 ax.invert_yaxis()
 plt.show()
 bits = {
     name: model.moments_.sums.tobytes()
-    for name, model in {"threads": on_threads, "workers": on_workers, "death": after_death}.items()
+    for name, model in {
+        "threads": on_threads,
+        "workers": on_workers,
+        "death": after_death,
+    }.items()
 }
 client.close()
 cluster.close()
@@ -125,11 +149,15 @@ assert bits["threads"] == bits["workers"] == bits["death"]
 assert np.array_equal(on_threads.coef_, after_death.coef_)
 assert died_in_mid_fit, "the fit had ended before the worker was killed"
 assert before != after, "no worker was replaced, so none had died"
-rmse = float(rs.from_moments.group_errors(
-    on_threads.moments_, on_threads.coef_, on_threads.intercept_
-).rmse[0])  # fmt: skip
+rmse = float(
+    rs.from_moments.group_errors(
+        on_threads.moments_, on_threads.coef_, on_threads.intercept_
+    ).rmse[0]
+)
 print(
-    f"Answer: no. Threads, two workers, and workers of which one was killed give the same "
-    f"{len(bits['threads']):,} bytes of sums and the same coefficients: their difference is 0. The "
+    "Answer: no. Threads, two workers, and workers of which one was killed "
+    "give the same "
+    f"{len(bits['threads']):,} bytes of sums and the same coefficients: their "
+    "difference is 0. The "
     f"error of the fit is {rmse:.2f}, where the noise is 2.00."
 )

@@ -30,12 +30,20 @@ if store.exists():
     source = xr.open_zarr(store, consolidated=False)
 else:
     source = xr.tutorial.open_dataset("air_temperature")
-truth = source.drop_encoding()["air"].isel(time=slice(0, 160)).load().astype("float32")
+truth = (
+    source.drop_encoding()["air"]
+    .isel(time=slice(0, 160))
+    .load()
+    .astype("float32")
+)
 truth.attrs = {"units": "K", "long_name": "air temperature"}
 
 rng = np.random.default_rng(0)
 day = np.repeat(np.arange(40), 4)
-centre_lat, centre_lon = rng.uniform(20, 70, 40)[day], rng.uniform(210, 320, 40)[day]
+centre_lat, centre_lon = (
+    rng.uniform(20, 70, 40)[day],
+    rng.uniform(210, 320, 40)[day],
+)
 cloud = (
     ((truth.lat - xr.DataArray(centre_lat, dims="time")) / 9) ** 2
     + ((truth.lon - xr.DataArray(centre_lon, dims="time")) / 16) ** 2
@@ -43,7 +51,9 @@ cloud = (
 cloud = cloud.transpose("time", "lat", "lon")
 place = Path(tempfile.mkdtemp())
 cube = truth.where(~cloud).to_dataset(name="air")
-cube.chunk(time=40).to_zarr(place / "air.zarr", zarr_format=3, consolidated=False)
+cube.chunk(time=40).to_zarr(
+    place / "air.zarr", zarr_format=3, consolidated=False
+)
 print(f"{truth.size:,} cells, {float(cloud.mean()):.1%} of them under clouds")
 
 # %% [markdown]
@@ -53,7 +63,12 @@ print(f"{truth.size:,} cells, {float(cloud.mean()):.1%} of them under clouds")
 # map, with the penalty of its evidence, would oscillate in gaps, and that it takes a larger one.
 
 # %%
-choices = {"missing_rows": "drop", "random_state": 0, "progress": False, "kernel": "matern"}
+choices = {
+    "missing_rows": "drop",
+    "random_state": 0,
+    "progress": False,
+    "kernel": "matern",
+}
 inputs = ["lat", "lon", "time"]
 models = {
     "global map": rs.GaussianProcessRegressor(
@@ -66,7 +81,10 @@ for name, model in models.items():
     model.fit(place / "air.zarr", "air", inputs=inputs)
     mean, std = model.predict(cube, return_std=True)
     filled[name] = xr.Dataset({"air": mean, "std": std}).load()
-    print(f"{name}: length-scales {np.round(model.length_scale_, 1)} degrees, degrees, days")
+    print(
+        f"{name}: length-scales {np.round(model.length_scale_, 1)} degrees, "
+        "degrees, days"
+    )
 
 # %% [markdown]
 # ## Comparison with simple methods
@@ -92,8 +110,11 @@ for name, value in errors.items():
     print(f"{name:>35}: {value:.2f} K")
 inside = np.abs(filled["local"]["air"] - truth) < 1.96 * filled["local"]["std"]
 covered = float(inside.where(cloud).mean())
-print(f"{covered:.1%} of the hidden cells are inside the 95 % interval of the local model")
-# Calibration on rows whose neighbours are seen is not applied in a gap, which has none.
+print(
+    f"{covered:.1%} of the hidden cells are inside the 95 % interval of the "
+    "local model"
+)
+# A gap has no seen neighbours: calibration on rows that have is not applied.
 
 # %% [markdown]
 # ## One hour
@@ -105,17 +126,28 @@ local = filled["local"].isel(time=when)
 _, axes = plt.subplots(2, 2, figsize=(12, 6.4), dpi=62, layout="constrained")
 rs.plot.surface(cube["air"][when], axes[0, 0], limits=limits)
 axes[0, 0].set_title("seen; grey is under the cloud")
-rs.plot.surface(local["air"].assign_attrs(truth.attrs), axes[0, 1], limits=limits)
+rs.plot.surface(
+    local["air"].assign_attrs(truth.attrs), axes[0, 1], limits=limits
+)
 axes[0, 1].set_title("filled by the local model")
 spread = local["std"].assign_attrs(units="K", long_name="standard deviation")
 rs.plot.surface(spread, axes[1, 0], limits=(0, float(spread.max())))
 axes[1, 0].set_title(f"how unsure ({covered:.0%} of hidden cells inside 95 %)")
-missed = (local["air"] - truth[when]).assign_attrs(units="K", long_name="filled − truth")
+missed = (local["air"] - truth[when]).assign_attrs(
+    units="K", long_name="filled − truth"
+)
 rs.plot.surface(missed, axes[1, 1], center=0)
 axes[1, 1].set_title(f"error; under clouds {errors['local']:.2f} K rms")
 for ax in axes.flat:
     rs.plot.coastlines(ax)
-    ax.contour(truth.lon, truth.lat, cloud[when], levels=[0.5], colors="k", linewidths=1)
+    ax.contour(
+        truth.lon,
+        truth.lat,
+        cloud[when],
+        levels=[0.5],
+        colors="k",
+        linewidths=1,
+    )
 plt.show()
 
 # %%
@@ -124,8 +156,11 @@ assert errors["local"] < errors["the cell before and after, linear"]
 assert errors["local"] < errors["mean of the cell over time"]
 assert 0.92 < covered < 0.98  # 95 % are stated
 print(
-    f"Answer: local features fill the clouds with an error of {errors['local']:.2f} K. One map of "
-    f"the whole space has {errors['global map']:.2f} K, linear interpolation in time "
-    f"{errors['the cell before and after, linear']:.2f} K. {covered:.1%} of the hidden cells are "
+    "Answer: local features fill the clouds with an error of "
+    f"{errors['local']:.2f} K. One map of "
+    f"the whole space has {errors['global map']:.2f} K, linear interpolation "
+    "in time "
+    f"{errors['the cell before and after, linear']:.2f} K. {covered:.1%} of "
+    "the hidden cells are "
     "inside the 95 % intervals."
 )

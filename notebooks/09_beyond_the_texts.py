@@ -21,7 +21,13 @@ from sklearn.preprocessing import StandardScaler
 import rff_stream as rs
 from rff_stream.features import Periodic, by_columns
 from rff_stream.from_moments import components, pre_images, ridge
-from rff_stream.inspect import gradient, gradient_std, hsic, relevance, sobol_indices
+from rff_stream.inspect import (
+    gradient,
+    gradient_std,
+    hsic,
+    relevance,
+    sobol_indices,
+)
 
 BLUE, RED, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#595959"
 QUIET = {"random_state": 0, "progress": False}
@@ -31,7 +37,11 @@ claims = {}
 def figure(rows=1, columns=1, width=3.0, height=2.6):
     """A figure of small panels."""
     _, axes = plt.subplots(
-        rows, columns, figsize=(width * columns, height * rows), dpi=80, layout="constrained"
+        rows,
+        columns,
+        figsize=(width * columns, height * rows),
+        dpi=80,
+        layout="constrained",
     )
     return axes
 
@@ -56,7 +66,13 @@ for name, paired in (("phases", False), ("pairs", True)):
     values = []
     for seed in range(400):
         drawn = rs.FourierFeatures.sample(
-            kernel, 1, size, paired=paired, frequencies="iid", rng=seed, dtype="float64"
+            kernel,
+            1,
+            size,
+            paired=paired,
+            frequencies="iid",
+            rng=seed,
+            dtype="float64",
         )
         Z = drawn(far)
         values.append((Z * drawn.prior()) @ Z[0])
@@ -67,10 +83,16 @@ law = {
     "pairs": np.sqrt((1 + twice - 2 * k**2) / size),
 }
 ax = figure(1, 1, 5.0, 3.0)
-for (name, found), mark, colour in zip(spread.items(), "o^", (RED, BLUE), strict=True):
+for (name, found), mark, colour in zip(
+    spread.items(), "o^", (RED, BLUE), strict=True
+):
     ax.plot(far, found, mark, ms=4, color=colour, label=f"{name}, 400 draws")
     ax.plot(far, law[name], color=colour, lw=1, label=f"{name}, law")
-ax.set(xlabel="distance/ℓ", ylabel="deviation of k̂", title=f"R = {size} outputs, d = 1")
+ax.set(
+    xlabel="distance/ℓ",
+    ylabel="deviation of k̂",
+    title=f"R = {size} outputs, d = 1",
+)
 ax.legend(fontsize="small")
 plt.show()
 claims["pairs have less variance than phases up to 1 ℓ"] = bool(
@@ -89,34 +111,58 @@ claims["both follow their law within 20 %"] = all(
 
 # %%
 hour = rng.uniform(3, 21, 300)
-rhythm = lambda t: np.cos(2 * np.pi * (t - 2) / 24) + 0.4 * np.sin(4 * np.pi * t / 24)  # noqa: E731
+
+
+def rhythm(t):
+    """What is observed at hour t, without noise."""
+    return np.cos(2 * np.pi * (t - 2) / 24) + 0.4 * np.sin(4 * np.pi * t / 24)
+
+
 warmth = rhythm(hour) + 0.1 * rng.standard_normal(300)
 day = np.linspace(0, 24, 241)[:, None]
 night = (day[:, 0] < 3) | (day[:, 0] > 21)
-circle = Periodic(24.0).then(rs.FourierFeatures.sample(rs.Gaussian(1.0), 2, 128, rng=0))
+circle = Periodic(24.0).then(
+    rs.FourierFeatures.sample(rs.Gaussian(1.0), 2, 128, rng=0)
+)
 panels, off, jump = figure(1, 2, 4.0, 2.7), {}, {}
 for ax, (name, chosen) in zip(
-    panels, {"hour as a number": "whole", "hour on a circle": circle}.items(), strict=True
+    panels,
+    {"hour as a number": "whole", "hour on a circle": circle}.items(),
+    strict=True,
 ):
     scale = {"length_scale": 3.0} if chosen == "whole" else {}
-    model = rs.GaussianProcessRegressor(n_components=128, features=chosen, **scale, **QUIET)
+    model = rs.GaussianProcessRegressor(
+        n_components=128, features=chosen, **scale, **QUIET
+    )
     model.fit(hour[:, None], warmth)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", rs.NumericalWarning)  # hours outside the range, on purpose
+        warnings.simplefilter(
+            "ignore", rs.NumericalWarning
+        )  # hours outside the range, on purpose
         mean, std = model.predict(day, return_std=True, noise=False)
     off[name] = float(np.sqrt(np.mean((mean - rhythm(day[:, 0]))[night] ** 2)))
     jump[name] = abs(float(mean[-1] - mean[0]))
     ax.plot(hour, warmth, ".", color="#A0A0A0", ms=3, label="rows")
-    ax.fill_between(day[:, 0], mean - 2 * std, mean + 2 * std, color=BLUE, alpha=0.3, lw=0,
-                    label="± 2 deviations")  # fmt: skip
+    ax.fill_between(
+        day[:, 0],
+        mean - 2 * std,
+        mean + 2 * std,
+        color=BLUE,
+        alpha=0.3,
+        lw=0,
+        label="± 2 deviations",
+    )
     ax.plot(day, mean, color=BLUE, label="mean")
     ax.plot(day, rhythm(day[:, 0]), "--", color=RED, lw=1, label="truth")
     ax.set(xlabel="hour", ylim=(-2.3, 2.6))
-    ax.set_title(f"{name}: RMSE at night {off[name]:.2f}, n = 300, R = 128", fontsize=8)
+    ax.set_title(
+        f"{name}: RMSE at night {off[name]:.2f}, n = 300, R = 128", fontsize=8
+    )
 panels[0].legend(fontsize="x-small", loc="upper center", ncols=2)
 plt.show()
 claims["a circle has no jump at midnight, and predicts the night"] = (
-    jump["hour on a circle"] < 1e-3 and off["hour on a circle"] < 0.5 * off["hour as a number"]
+    jump["hour on a circle"] < 1e-3
+    and off["hour on a circle"] < 0.5 * off["hour as a number"]
 )
 
 # %% [markdown]
@@ -129,9 +175,14 @@ d = 4
 usual, fresh = rng.standard_normal((4000, d)), rng.standard_normal((2000, d))
 novel = rng.uniform(-6, 6, (300, d))
 novel = novel[np.linalg.norm(novel, axis=1) > 4.5]
-tested, strange = np.vstack([fresh, novel]), np.r_[np.zeros(len(fresh)), np.ones(len(novel))]
+tested, strange = (
+    np.vstack([fresh, novel]),
+    np.r_[np.zeros(len(fresh)), np.ones(len(novel))],
+)
 width = 0.7
-true = -0.5 * (fresh**2).sum(axis=1) / (1 + width**2) - d / 2 * np.log(2 * np.pi * (1 + width**2))
+true = -0.5 * (fresh**2).sum(axis=1) / (1 + width**2) - d / 2 * np.log(
+    2 * np.pi * (1 + width**2)
+)
 sizes, auc, error = (16, 64, 256, 1024, 4096), [], []
 for size in sizes:
     with warnings.catch_warnings():
@@ -139,11 +190,19 @@ for size in sizes:
         model = rs.KernelDensity(width, n_components=size, **QUIET).fit(usual)
         found = model.density(tested).density
     auc.append(roc_auc_score(strange, -found))
-    error.append(float(np.sqrt(np.mean((found[: len(fresh)] / np.exp(true) - 1) ** 2))))
+    error.append(
+        float(np.sqrt(np.mean((found[: len(fresh)] / np.exp(true) - 1) ** 2)))
+    )
 ax = figure(1, 1, 5.2, 3.0)
-ax.semilogx(sizes, auc, "o-", color=BLUE, label="novelty: area under the ROC curve")
 ax.semilogx(
-    sizes, np.minimum(error, 3), "s--", color=RED, label="density: relative error (cut at 3)"
+    sizes, auc, "o-", color=BLUE, label="novelty: area under the ROC curve"
+)
+ax.semilogx(
+    sizes,
+    np.minimum(error, 3),
+    "s--",
+    color=RED,
+    label="density: relative error (cut at 3)",
 )
 ax.set(xlabel="features R", title=f"n = 4,000 rows, d = {d}", ylim=(0, 3.1))
 ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
@@ -152,7 +211,8 @@ ax.legend(fontsize="small")
 plt.show()
 print("AUC", np.round(auc, 3), "relative error of density", np.round(error, 2))
 claims[
-    "256 features rank novel rows (ROC area above .9) while their density errs by its own size"
+    "256 features rank novel rows (ROC area above .9) while their density "
+    "errs by its own size"
 ] = auc[2] > 0.9 and error[2] > 1
 
 # %% [markdown]
@@ -174,26 +234,35 @@ for seed in range(3):
         moments = moments_of(maps, x, wave(x) + 0.5 * rng.standard_normal(n))
         for j, size in enumerate(sizes):
             found = ridge(moments.leading(size), 0.3)
-            excess[i, j] += np.mean((found.predict(Z[:, :size])[:, 0] - wave(test)) ** 2) / 3
+            excess[i, j] += (
+                np.mean((found.predict(Z[:, :size])[:, 0] - wave(test)) ** 2)
+                / 3
+            )
 ax = figure(1, 1, 5.4, 3.4)
-for n, line, colour in zip(rows_of, excess, (RED, "#E69F00", GREEN, BLUE), strict=True):
+for n, line, colour in zip(
+    rows_of, excess, (RED, "#E69F00", GREEN, BLUE), strict=True
+):
     ax.loglog(sizes, line, "o-", color=colour, label=f"n = {n:,}")
     enough = np.sqrt(n) * np.log(n)
     ax.axvline(min(enough, 1.5 * sizes[-1]), color=colour, ls=":", lw=1)
 ax.plot([], [], ":", color=GREY, label="√n log n (cut at 384)")
 ax.set(xlabel="features R", ylabel="excess risk")
-ax.set_title("two inputs, noise variance .25, mean of 3 draws of R", fontsize=9)
+ax.set_title(
+    "two inputs, noise variance .25, mean of 3 draws of R", fontsize=9
+)
 ax.set_xticks(sizes, [str(size) for size in sizes])
 ax.minorticks_off()
 ax.legend(fontsize="small")
 plt.show()
 print(np.round(excess, 4))
-claims["with 128 features, twice as many change the risk of 250 rows by less than a third"] = (
-    abs(excess[0, -1] / excess[0, -2] - 1) < 0.33
-)
-claims["more rows need more features: the risk at R = 32 hardly falls from 1,000 rows on"] = (
-    excess[3, 3] > 0.5 * excess[1, 3] and excess[3, -1] < 0.2 * excess[1, 3]
-)
+claims[
+    "with 128 features, twice as many change the risk of 250 rows by less "
+    "than a third"
+] = abs(excess[0, -1] / excess[0, -2] - 1) < 0.33
+claims[
+    "more rows need more features: the risk at R = 32 hardly falls from 1,000 "
+    "rows on"
+] = excess[3, 3] > 0.5 * excess[1, 3] and excess[3, -1] < 0.2 * excess[1, 3]
 
 # %% [markdown]
 # ## Random features and a small neural network
@@ -203,29 +272,54 @@ claims["more rows need more features: the risk at R = 32 hardly falls from 1,000
 
 # %%
 X = rng.uniform(-2, 2, (6000, 6))
-y = np.sin(2 * X[:, 0]) * X[:, 1] + np.cos(X[:, 2] + X[:, 3]) + 0.1 * rng.standard_normal(6000)
+y = (
+    np.sin(2 * X[:, 0]) * X[:, 1]
+    + np.cos(X[:, 2] + X[:, 3])
+    + 0.1 * rng.standard_normal(6000)
+)
 train, held = slice(0, 4000), slice(4000, None)
 results = {}
 for size in (128, 512, 1024):
     started = time.process_time()
-    model = rs.KernelRidge(length_scale="ard", n_components=size, **QUIET).fit(X[train], y[train])
+    model = rs.KernelRidge(length_scale="ard", n_components=size, **QUIET).fit(
+        X[train], y[train]
+    )
     error = float(np.sqrt(np.mean((model.predict(X[held]) - y[held]) ** 2)))
     results[f"R = {size:,}"] = (time.process_time() - started, error)
 started = time.process_time()
 scaler = StandardScaler().fit(X[train])
-net = MLPRegressor(hidden_layer_sizes=(64, 64), early_stopping=True, max_iter=300, random_state=0)
+net = MLPRegressor(
+    hidden_layer_sizes=(64, 64),
+    early_stopping=True,
+    max_iter=300,
+    random_state=0,
+)
 net.fit(scaler.transform(X[train]), y[train])
-error = float(np.sqrt(np.mean((net.predict(scaler.transform(X[held])) - y[held]) ** 2)))
+error = float(
+    np.sqrt(np.mean((net.predict(scaler.transform(X[held])) - y[held]) ** 2))
+)
 results["network 64 × 64"] = (time.process_time() - started, error)
 ax = figure(1, 1, 5.0, 3.0)
 for (name, (seconds, error)), mark, colour in zip(
     results.items(), "ooos", ("#56B4E9", BLUE, GREEN, RED), strict=True
 ):
-    ax.loglog(seconds, error, mark, ms=8, color=colour, label=f"{name}: {error:.3f}")
+    ax.loglog(
+        seconds, error, mark, ms=8, color=colour, label=f"{name}: {error:.3f}"
+    )
 ax.axhline(0.1, color=GREY, ls=":", label="noise: 0.100")
-ax.set(xlabel="CPU seconds to fit", ylabel="RMSE on 2,000 rows held out", title="n = 4,000, d = 6")
-ax.set_xlim(min(s for s, _ in results.values()) / 2, max(s for s, _ in results.values()) * 2)
-for axis, ticks in ((ax.xaxis, (0.5, 1, 2, 5, 10, 20, 50)), (ax.yaxis, (0.1, 0.11, 0.12, 0.14))):
+ax.set(
+    xlabel="CPU seconds to fit",
+    ylabel="RMSE on 2,000 rows held out",
+    title="n = 4,000, d = 6",
+)
+ax.set_xlim(
+    min(s for s, _ in results.values()) / 2,
+    max(s for s, _ in results.values()) * 2,
+)
+for axis, ticks in (
+    (ax.xaxis, (0.5, 1, 2, 5, 10, 20, 50)),
+    (ax.yaxis, (0.1, 0.11, 0.12, 0.14)),
+):
     low, high = axis.get_view_interval()
     axis.set_ticks([t for t in ticks if low <= t <= high], minor=False)
     axis.set_major_formatter("{x:g}")
@@ -249,10 +343,14 @@ claims["1,024 features are at least as good as the small network"] = (
 names = [f"x{j}" for j in range(6)]
 shares = sobol_indices(model, size=4096)
 spans = relevance(model)
-wave_of = rs.FourierFeatures.sample(rs.Gaussian(0.7), 1, 24, rng=0, dtype="float64")
+wave_of = rs.FourierFeatures.sample(
+    rs.Gaussian(0.7), 1, 24, rng=0, dtype="float64"
+)
 beside = by_columns({"x": wave_of, "y": wave_of}, ["x", "y"])
 pairs = {
-    f"{name}, y": hsic(moments_of(beside, np.column_stack([X[train][:, j], y[train]])), 24)
+    f"{name}, y": hsic(
+        moments_of(beside, np.column_stack([X[train][:, j], y[train]])), 24
+    )
     for j, name in enumerate(names)
 }
 panels = figure(1, 3, 3.5, 2.9)
@@ -285,24 +383,41 @@ claims["dependence sees the inputs of y, and no others"] = all(
 # %%
 slopes = rs.inspect.gradient_outer_product(model, X[train])
 directions = slopes.directions()
-zero = np.where(abs(np.sin(2 * X[train][:, 0])) < 0.3, "sin(2x₀) near 0", "elsewhere")
+zero = np.where(
+    abs(np.sin(2 * X[train][:, 0])) < 0.3, "sin(2x₀) near 0", "elsewhere"
+)
 groups = rs.inspect.gradient_outer_product(model, X[train], by=zero)
 panels = figure(1, 2, 4.5, 3.2)
 rs.plot.metric(directions, panels[0])
-for shift, (label, found), colour in zip((-0.2, 0.2), groups.items(), (BLUE, RED), strict=True):
-    panels[1].bar(np.arange(6) + shift, found.importance().values(), 0.4, color=colour, label=label)
+for shift, (label, found), colour in zip(
+    (-0.2, 0.2), groups.items(), (BLUE, RED), strict=True
+):
+    panels[1].bar(
+        np.arange(6) + shift,
+        found.importance().values(),
+        0.4,
+        color=colour,
+        label=label,
+    )
 panels[1].set_xticks(range(6), names)
 panels[1].set(ylabel="share of the squared slope", ylim=(0, 1))
 panels[1].legend(fontsize="small")
 plt.show()
-print([directions.combination(k) for k in range(3)], directions.shares.round(3))
+print(
+    [directions.combination(k) for k in range(3)], directions.shares.round(3)
+)
 print({name: round(share, 3) for name, share in model.importance_.items()})
-together = abs(directions.vectors[2:4].sum(axis=0)) / np.sqrt(2)  # part of each along x₂ + x₃
+together = abs(directions.vectors[2:4].sum(axis=0)) / np.sqrt(
+    2
+)  # part of each along x₂ + x₃
 apart = slopes.standardised()[2:4, 2:4] @ [1, -1] @ [1, -1] / 2
 whole = np.trace(slopes.standardised())
-claims["x₂ and x₃ act through their sum alone"] = together.max() > 0.99 and apart < 0.01 * whole
+claims["x₂ and x₃ act through their sum alone"] = (
+    together.max() > 0.99 and apart < 0.01 * whole
+)
 claims["where x₀ hides x₁, x₁ has less of the slope"] = (
-    groups["sin(2x₀) near 0"].importance()["x1"] < 0.3 * groups["elsewhere"].importance()["x1"]
+    groups["sin(2x₀) near 0"].importance()["x1"]
+    < 0.3 * groups["elsewhere"].importance()["x1"]
 )
 
 # %% [markdown]
@@ -323,9 +438,13 @@ def clouds(n):
 
 own = np.random.default_rng(0)
 (rows, kind), (new, truth_of) = clouds(150), clouds(3000)
-square = np.stack(np.meshgrid(*np.linspace(rows.min(axis=0), rows.max(axis=0), 90).T), -1)
+square = np.stack(
+    np.meshgrid(*np.linspace(rows.min(axis=0), rows.max(axis=0), 90).T), -1
+)
 panels, found = figure(1, 2, 4.0, 3.2), {}
-for ax, asked, words in zip(panels, (None, 1.0), ("fit", "averaged"), strict=True):
+for ax, asked, words in zip(
+    panels, (None, 1.0), ("fit", "averaged"), strict=True
+):
     sorter = rs.KernelClassifier(
         "logistic", n_components=128, alpha=0.003, laplace=asked, **QUIET
     ).fit(rows, kind)
@@ -335,15 +454,36 @@ for ax, asked, words in zip(panels, (None, 1.0), ("fit", "averaged"), strict=Tru
     bins = np.minimum((10 * sure).astype(int), 9)
     gap = np.abs(np.bincount(bins, right - sure, 10)).sum() / len(p)
     found[words] = float(loss), float(gap)
-    field = sorter.predict_proba(square.reshape(-1, 2)).max(axis=1).reshape(90, 90)
-    shade = ax.contourf(*square.transpose(2, 0, 1), field, np.linspace(0.2, 1, 9), cmap="cividis")
-    for k, colour, mark in zip(range(4), ("white", RED, "#56B4E9", GREEN), "o^sD", strict=True):
-        ax.plot(*rows[kind == k].T, mark, color=colour, mec="black", mew=0.4, ms=4)
+    field = (
+        sorter.predict_proba(square.reshape(-1, 2)).max(axis=1).reshape(90, 90)
+    )
+    shade = ax.contourf(
+        *square.transpose(2, 0, 1),
+        field,
+        np.linspace(0.2, 1, 9),
+        cmap="cividis",
+    )
+    for k, colour, mark in zip(
+        range(4), ("white", RED, "#56B4E9", GREEN), "o^sD", strict=True
+    ):
+        ax.plot(
+            *rows[kind == k].T, mark, color=colour, mec="black", mew=0.4, ms=4
+        )
     ax.set(xlabel="x₀", ylabel="x₁")
-    ax.set_title(f"{words}, n = 150, R = 128: log-loss {loss:.3f}, ECE {gap:.3f}", fontsize=8)
-panels[0].figure.colorbar(shade, ax=list(panels), label="largest probability", format="%.1f")
+    ax.set_title(
+        f"{words}, n = 150, R = 128: log-loss {loss:.3f}, ECE {gap:.3f}",
+        fontsize=8,
+    )
+panels[0].figure.colorbar(
+    shade, ax=list(panels), label="largest probability", format="%.1f"
+)
 plt.show()
-print({words: (round(loss, 3), round(gap, 3)) for words, (loss, gap) in found.items()})
+print(
+    {
+        words: (round(loss, 3), round(gap, 3))
+        for words, (loss, gap) in found.items()
+    }
+)
 claims["averaged probabilities have a lower log-loss on new rows"] = (
     found["averaged"][0] < found["fit"][0] - 0.01
 )
@@ -363,7 +503,9 @@ choice = {"length_scale": 0.7, "n_components": 64, **QUIET}
 panels, below = figure(1, 3, 3.4, 2.8), {}
 panels[0].plot(x, y, ".", color="#A0A0A0", ms=2)
 for q, colour in ((0.1, BLUE), (0.5, "black"), (0.9, RED)):
-    model = rs.KernelRegressor(rs.losses.Quantile(q), alpha=0.1, **choice).fit(x, y)
+    model = rs.KernelRegressor(rs.losses.Quantile(q), alpha=0.1, **choice).fit(
+        x, y
+    )
     below[q] = float((y < model.predict(x)).mean())
     label = f"q = {q}: {below[q]:.1%} below, {model.n_passes_} reads"
     panels[0].plot(line, model.predict(line), color=colour, label=label)
@@ -376,21 +518,38 @@ for name, model, colour in (
     ("Student t", rs.KernelRegressor("student_t", **choice), GREEN),
 ):
     drawn = model.fit(x, wrong).predict(line)
-    robust[name] = float(np.sqrt(np.mean((drawn - np.sin(2 * line[:, 0])) ** 2)))
-    panels[1].plot(line, drawn, color=colour, label=f"{name}: RMSE {robust[name]:.2f}")
-panels[1].set_title("one row in ten is 4 too high, n = 1,500, R = 64", fontsize=9)
+    robust[name] = float(
+        np.sqrt(np.mean((drawn - np.sin(2 * line[:, 0])) ** 2))
+    )
+    panels[1].plot(
+        line, drawn, color=colour, label=f"{name}: RMSE {robust[name]:.2f}"
+    )
+panels[1].set_title(
+    "one row in ten is 4 too high, n = 1,500, R = 64", fontsize=9
+)
 panels[2].plot(x, counts, ".", color="#A0A0A0", ms=2)
 model = rs.KernelRegressor("poisson", **choice).fit(x, counts)
 rate = model.predict(line)
-panels[2].plot(line, rate, color=BLUE, label=f"Poisson, {model.n_passes_} reads")
-panels[2].plot(line, np.exp(1 + np.sin(2 * line[:, 0])), "--", color=RED, lw=1, label="true rate")
+panels[2].plot(
+    line, rate, color=BLUE, label=f"Poisson, {model.n_passes_} reads"
+)
+panels[2].plot(
+    line,
+    np.exp(1 + np.sin(2 * line[:, 0])),
+    "--",
+    color=RED,
+    lw=1,
+    label="true rate",
+)
 panels[2].set_title("counts, n = 1,500, R = 64", fontsize=9)
 for ax in panels:
     ax.set(xlabel="x", ylabel="y")
     ax.set_ylim(top=ax.get_ylim()[1] * 1.5)
     ax.legend(fontsize="x-small", loc="upper left")
 plt.show()
-claims["quantiles hold their share"] = all(abs(share - q) < 0.03 for q, share in below.items())
+claims["quantiles hold their share"] = all(
+    abs(share - q) < 0.03 for q, share in below.items()
+)
 claims["robust losses do not follow the outliers"] = (
     max(robust["Huber"], robust["Student t"]) < 0.5 * robust["squared"]
 )
@@ -402,10 +561,14 @@ claims["robust losses do not follow the outliers"] = (
 # independent series with long correlation, the test must give random signs to whole runs of rows.
 
 # %%
-one = rs.FourierFeatures.sample(rs.Gaussian(0.5), 1, 24, rng=0, dtype="float64")
+one = rs.FourierFeatures.sample(
+    rs.Gaussian(0.5), 1, 24, rng=0, dtype="float64"
+)
 both = by_columns({"x": one, "y": one}, ["x", "y"])
 angle = rng.uniform(0, 2 * np.pi, 200)
-ring = np.column_stack([np.cos(angle), np.sin(angle)]) + 0.1 * rng.standard_normal((200, 2))
+ring = np.column_stack(
+    [np.cos(angle), np.sin(angle)]
+) + 0.1 * rng.standard_normal((200, 2))
 seen = hsic(moments_of(both, ring), 24)
 
 
@@ -417,36 +580,56 @@ def series(generator, n=1000, memory=0.9):
     return values
 
 
-p = {"independent rows": [], "series, rows as units": [], "series, signs of 20 runs": []}
+p = {
+    "independent rows": [],
+    "series, rows as units": [],
+    "series, signs of 20 runs": [],
+}
 for seed in range(300):
     own = np.random.default_rng(seed)
-    p["independent rows"].append(hsic(moments_of(both, own.standard_normal((200, 2))), 24).p_value)
+    p["independent rows"].append(
+        hsic(moments_of(both, own.standard_normal((200, 2))), 24).p_value
+    )
     if seed < 120:
         walk = series(own)
         runs = moments_of(both, walk, by=np.arange(len(walk)) // 50)
-        p["series, rows as units"].append(hsic(moments_of(both, walk), 24).p_value)
-        p["series, signs of 20 runs"].append(hsic(runs, 24, n_signs=999).p_value)
+        p["series, rows as units"].append(
+            hsic(moments_of(both, walk), 24).p_value
+        )
+        p["series, signs of 20 runs"].append(
+            hsic(runs, 24, n_signs=999).p_value
+        )
 panels = figure(1, 2, 4.0, 2.9)
 panels[0].plot(*ring.T, ".", color=BLUE, ms=3)
 correlation = np.corrcoef(ring.T)[0, 1]
 panels[0].set_title(
-    f"n = 200: correlation {correlation:.2f}, p of HSIC {seen.p_value:.1e}", fontsize=8
+    f"n = 200: correlation {correlation:.2f}, p of HSIC {seen.p_value:.1e}",
+    fontsize=8,
 )
 panels[0].set(xlabel="x", ylabel="y")
 for (name, values), colour in zip(p.items(), (BLUE, RED, GREEN), strict=True):
     level = np.mean(np.array(values) < 0.05)
-    panels[1].plot(np.sort(values), np.linspace(0, 1, len(values)), color=colour,
-                   label=f"{name}: {level:.0%} below .05")  # fmt: skip
+    panels[1].plot(
+        np.sort(values),
+        np.linspace(0, 1, len(values)),
+        color=colour,
+        label=f"{name}: {level:.0%} below .05",
+    )
 panels[1].plot([0, 1], [0, 1], ":", color=GREY, label="uniform")
 panels[1].set(xlabel="p", ylabel="share of seeds below")
 panels[1].legend(fontsize="x-small")
 plt.show()
-level = {name: float(np.mean(np.array(values) < 0.05)) for name, values in p.items()}
+level = {
+    name: float(np.mean(np.array(values) < 0.05)) for name, values in p.items()
+}
 print(level)
 claims["the circle is seen, and the level holds"] = (
-    seen.p_value < 1e-3 and level["independent rows"] < 0.1
-    and level["series, signs of 20 runs"] < 0.13 < level["series, rows as units"]
-)  # fmt: skip
+    seen.p_value < 1e-3
+    and level["independent rows"] < 0.1
+    and level["series, signs of 20 runs"]
+    < 0.13
+    < level["series, rows as units"]
+)
 
 # %% [markdown]
 # ## Slopes, with their uncertainty
@@ -456,11 +639,20 @@ claims["the circle is seen, and the level holds"] = (
 # %%
 x = np.sort(rng.uniform(-3, 3, 60))[:, None]
 y = np.sin(2 * x[:, 0]) + 0.1 * rng.standard_normal(60)
-process = rs.GaussianProcessRegressor(length_scale=0.8, n_components=128, **QUIET).fit(x, y)
+process = rs.GaussianProcessRegressor(
+    length_scale=0.8, n_components=128, **QUIET
+).fit(x, y)
 slope = gradient(process.features_, process.coef_[:, None], line)[:, 0, 0]
 error = gradient_std(process.features_, process.posterior_, line)[:, 0, 0]
 ax = rs.plot.slope(process, figure(1, 1, 5.2, 2.8), at=line[:, 0])
-ax.plot(line[:, 0], 2 * np.cos(2 * line[:, 0]), "--", color=RED, lw=1, label="true slope")
+ax.plot(
+    line[:, 0],
+    2 * np.cos(2 * line[:, 0]),
+    "--",
+    color=RED,
+    lw=1,
+    label="true slope",
+)
 ax.set(title="n = 60 rows of values", ylim=(-4, 6.5))
 ax.legend(fontsize="small", ncols=3, loc="upper center")
 plt.show()
@@ -481,7 +673,11 @@ chosen = np.setdiff1d(np.arange(len(digits)), train)[:8]
 maps = rs.FourierFeatures.sample(rs.Gaussian(2.5), 64, 1024, rng=0)
 found = components(moments_of(maps, noisy[train]), 40)
 clean = pre_images(
-    maps, found, found(maps(noisy[chosen]).astype(float)), noisy[chosen], max_steps=30
+    maps,
+    found,
+    found(maps(noisy[chosen]).astype(float)),
+    noisy[chosen],
+    max_steps=30,
 )
 panels = figure(3, 8, 0.95, 0.95)
 for line_of, images in zip(panels, (digits, noisy, None), strict=True):
@@ -489,22 +685,36 @@ for line_of, images in zip(panels, (digits, noisy, None), strict=True):
         shown = image if images is None else images[place]
         ax.imshow(shown.reshape(8, 8), cmap="gray", vmin=0, vmax=1)
         ax.set(xticks=[], yticks=[])
-for ax, words in zip(panels[:, 0], ("truth", "noisy", "pre-image"), strict=True):
+for ax, words in zip(
+    panels[:, 0], ("truth", "noisy", "pre-image"), strict=True
+):
     ax.set_ylabel(words, fontsize=8)
-panels[0, 0].figure.suptitle("n = 1,500 noisy digits, R = 1,024, 40 components", fontsize=9)
+panels[0, 0].figure.suptitle(
+    "n = 1,500 noisy digits, R = 1,024, 40 components", fontsize=9
+)
 plt.show()
-before, after = (float(np.sqrt(np.mean((a - digits[chosen]) ** 2))) for a in (noisy[chosen], clean))
-print(f"root mean square error of a pixel: {before:.3f} noisy, {after:.3f} after")
+before, after = (
+    float(np.sqrt(np.mean((a - digits[chosen]) ** 2)))
+    for a in (noisy[chosen], clean)
+)
+print(
+    f"root mean square error of a pixel: {before:.3f} noisy, {after:.3f} after"
+)
 claims["pre-images take noise away"] = after < 0.75 * before
 
 # %%
 for words, holds in claims.items():
     print("holds" if holds else "FAILS", "·", words)
-assert all(claims.values()), [words for words, holds in claims.items() if not holds]
+assert all(claims.values()), [
+    words for words, holds in claims.items() if not holds
+]
 print(
-    f"Answer: all of {len(claims)} statements above. Some with their errors: 1,024 features "
+    f"Answer: all of {len(claims)} statements above. Some with their errors: "
+    "1,024 features "
     f"have {results['R = 1,024'][1]:.3f} on rows held out, a small network "
-    f"{results['network 64 × 64'][1]:.3f} (noise 0.100); pre-images lower the error of a pixel "
-    f"from {before:.3f} to {after:.3f}; dependence of independent rows is found in "
+    f"{results['network 64 × 64'][1]:.3f} (noise 0.100); pre-images lower the "
+    "error of a pixel "
+    f"from {before:.3f} to {after:.3f}; dependence of independent rows is "
+    "found in "
     f"{level['independent rows']:.0%} of the cases at the level of 5 %."
 )

@@ -62,7 +62,9 @@ def alone(model, place):
 sizes, errors = (2_000, 8_000, 32_000), []
 for size in sizes:
     rows = train[:size]
-    model = rs.GaussianProcessRegressor(n_components=512, features=candidates, **known)
+    model = rs.GaussianProcessRegressor(
+        n_components=512, features=candidates, **known
+    )
     model.fit(X[rows], y[rows])
     own = [rmse(alone(model, place), X[test], y[test]) for place in (0, 1)]
     errors.append([*own, rmse(model, X[test], y[test])])
@@ -78,7 +80,11 @@ for name, column, style in zip(
     ("whole", "local", "auto"), errors.T, ("o-", "s-", "k^--"), strict=True
 ):
     ax.loglog(sizes, column, style, label=name)
-ax.set(xlabel="rows", ylabel="RMSE at cells kept apart [K]", title="Air temperature")
+ax.set(
+    xlabel="rows",
+    ylabel="RMSE at cells kept apart [K]",
+    title="Air temperature",
+)
 ax.set_xticks(sizes, [f"{size:,}" for size in sizes], minor=False)
 ax.set_yticks([1, 2, 4, 8], ["1", "2", "4", "8"])
 ax.minorticks_off()
@@ -95,14 +101,22 @@ plt.show()
 day = (X[:, 0] // 24).astype(int)
 hidden = np.isin(day, (5, 13, 21, 28, 35))
 seen = np.flatnonzero(~hidden)[::6]
-model = rs.GaussianProcessRegressor(n_components=512, features=candidates, **known)
+model = rs.GaussianProcessRegressor(
+    n_components=512, features=candidates, **known
+)
 model.fit(X[seen], y[seen])
 gap = {
-    name: rmse(alone(model, i), X[hidden], y[hidden]) for i, name in enumerate(model.choice_.names)
+    name: rmse(alone(model, i), X[hidden], y[hidden])
+    for i, name in enumerate(model.choice_.names)
 }
-left_out = dict(zip(model.choice_.names, model.choice_.errors[:, 0], strict=True))
+left_out = dict(
+    zip(model.choice_.names, model.choice_.errors[:, 0], strict=True)
+)
 for name in gap:
-    print(f"{name:>6}: {left_out[name]:.2f} K at left-out rows, {gap[name]:.2f} K on hidden days")
+    print(
+        f"{name:>6}: {left_out[name]:.2f} K at left-out rows, {gap[name]:.2f} "
+        "K on hidden days"
+    )
 mean, std = model.predict(X[hidden], return_std=True)
 covered = np.mean(abs(y[hidden] - mean) < 1.96 * std)
 print(f"{covered:.1%} of the hidden days are inside the 95 % interval")
@@ -115,11 +129,15 @@ print(f"{covered:.1%} of the hidden days are inside the 95 % interval")
 
 # %%
 climate = air.mean("time")
-places = np.stack([a.ravel() for a in np.meshgrid(air.lat, air.lon, indexing="ij")], axis=1)
+places = np.stack(
+    [a.ravel() for a in np.meshgrid(air.lat, air.lon, indexing="ij")], axis=1
+)
 means = climate.values.ravel()
 order = np.random.default_rng(0).permutation(len(means))
 some, others = order[:300], order[300:]
-asked = rs.Candidates(("whole", rs.Cells(n_components=128, n_trees=3, n_cells=8)))
+asked = rs.Candidates(
+    ("whole", rs.Cells(n_components=128, n_trees=3, n_cells=8))
+)
 few = rs.GaussianProcessRegressor(
     n_components=512, features=asked, length_scale=scales[1:], **choices
 ).fit(places[some], means[some])
@@ -134,7 +152,10 @@ print(f"at the other places: {rmse(few, places[others], means[others]):.2f} K")
 table = folder / "california_housing.npz"
 if table.exists():
     houses = np.load(table)
-    X_houses, y_houses = houses["X"].astype(float), houses["y"].astype(float).ravel()
+    X_houses, y_houses = (
+        houses["X"].astype(float),
+        houses["y"].astype(float).ravel(),
+    )
 else:
     from sklearn.datasets import fetch_california_housing
 
@@ -143,22 +164,35 @@ y_houses = np.log(y_houses)
 order = np.random.default_rng(0).permutation(len(y_houses))
 kept, used = order[:4000], order[4000:12_000]
 found = choices | {"length_scale": "evidence"}
-houses = rs.GaussianProcessRegressor(n_components=512, features=candidates, **found)
+houses = rs.GaussianProcessRegressor(
+    n_components=512, features=candidates, **found
+)
 houses.fit(X_houses[used], y_houses[used])
 own = [rmse(alone(houses, i), X_houses[kept], y_houses[kept]) for i in (0, 1)]
 together = rmse(houses, X_houses[kept], y_houses[kept])
 print(houses.choice_)
-print(f"districts kept apart: whole {own[0]:.4f}, local {own[1]:.4f}, auto {together:.4f}")
+print(
+    f"districts kept apart: whole {own[0]:.4f}, local {own[1]:.4f}, auto "
+    f"{together:.4f}"
+)
 
 # %%
-_, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), dpi=80, layout="constrained")
+_, (left, right) = plt.subplots(
+    1, 2, figsize=(9, 3.6), dpi=80, layout="constrained"
+)
 at = np.arange(2)
-left.bar(at - 0.2, left_out.values(), 0.4, color="#56B4E9", label="at left-out rows")
+left.bar(
+    at - 0.2, left_out.values(), 0.4, color="#56B4E9", label="at left-out rows"
+)
 left.bar(at + 0.2, gap.values(), 0.4, color="#D55E00", label="on hidden days")
 left.set_xticks(at, list(gap))
 left.set(ylabel="RMSE [K]", title="air")
 left.legend(frameon=False)
-right.bar(["whole", "local", "auto"], [*own, together], color=["#0072B2", "#E69F00", "#595959"])
+right.bar(
+    ["whole", "local", "auto"],
+    [*own, together],
+    color=["#0072B2", "#E69F00", "#595959"],
+)
 right.set(ylabel="RMSE of the log price [log dollars]", title="houses")
 plt.show()
 
@@ -167,12 +201,18 @@ whole, local, auto = errors.T
 assert local[-1] < 0.7 * whole[-1]  # many rows of a rough function
 assert (auto <= 1.05 * np.minimum(whole, local)).all()
 assert together <= 1.05 * min(own)
-assert few.choice_.weights[0, 0] > 0.9  # one map, where cells have too few rows
+assert (
+    few.choice_.weights[0, 0] > 0.9
+)  # one map, where cells have too few rows
 assert gap["local"] > 1.2 * left_out["local"]  # a gap is not a left-out row
 print(
-    f"Answer: with many rows of a rough function: at {sizes[-1]:,} rows {local[-1]:.2f} K in "
-    f"cells, {whole[-1]:.2f} K with one map. Not where a cell has fewer rows than columns: there "
-    f"the error of cells at left-out rows is {few.choice_.errors[1, 0]:.2f} K, of one map "
-    f"{few.choice_.errors[0, 0]:.2f} K. On hidden days cells have {gap['local']:.2f} K, where "
+    f"Answer: with many rows of a rough function: at {sizes[-1]:,} rows "
+    f"{local[-1]:.2f} K in "
+    f"cells, {whole[-1]:.2f} K with one map. Not where a cell has fewer rows "
+    "than columns: there "
+    f"the error of cells at left-out rows is {few.choice_.errors[1, 0]:.2f} "
+    "K, of one map "
+    f"{few.choice_.errors[0, 0]:.2f} K. On hidden days cells have "
+    f"{gap['local']:.2f} K, where "
     f"left-out rows say {left_out['local']:.2f} K."
 )

@@ -33,11 +33,16 @@ test, train = order[:819], order[819:]
 
 fits, errors = {}, {}
 for metric in (None, "auto"):
-    model = rs.GaussianProcessRegressor(metric=metric, random_state=0, progress=False)
+    model = rs.GaussianProcessRegressor(
+        metric=metric, random_state=0, progress=False
+    )
     fits[metric] = model.fit(angles.iloc[train], distance[train])
     missed = distance[test] - fits[metric].predict(angles.iloc[test])
     errors[metric] = float(np.sqrt(np.mean(missed**2)) / distance[train].std())
-print({str(name): round(error, 3) for name, error in errors.items()}, "of the spread")
+print(
+    {str(name): round(error, 3) for name, error in errors.items()},
+    "of the spread",
+)
 assert errors["auto"] < 0.93 * errors[None]
 
 # %% [markdown]
@@ -54,7 +59,9 @@ print(model.choice_)
 # its eigenvectors are the combinations, of angles over their standard deviations.
 
 # %%
-for name, share in sorted(model.importance_.items(), key=lambda pair: -pair[1]):
+for name, share in sorted(
+    model.importance_.items(), key=lambda pair: -pair[1]
+):
     print(f"{name}: {share:.3f}")
 found = rs.inspect.gradient_outer_product(model)
 directions = found.directions()
@@ -82,11 +89,17 @@ other = rs.inspect.dependence_drift(
 )["after"]
 print(f"as they are: p = {same.p_value:.2f}")
 named = min(other.inputs, key=other.inputs.__getitem__)
-print(f"with a new effect of {weakest}: p = {other.p_value:.1e}, found at {named}")
+print(
+    f"with a new effect of {weakest}: p = {other.p_value:.1e}, found at "
+    f"{named}"
+)
 assert same.p_value > 0.01 > other.p_value
 assert named == weakest
 print(
-    f"Answer: most on {max(model.importance_, key=model.importance_.__getitem__)}, and along "
-    f"{directions.combination(0)} ({directions.shares[0]:.0%} of the squared slope). The error is "
-    f"{errors['auto']:.3f} of the spread with a matrix, {errors[None]:.3f} without."
+    "Answer: most on "
+    f"{max(model.importance_, key=model.importance_.__getitem__)}, and along "
+    f"{directions.combination(0)} ({directions.shares[0]:.0%} of the squared "
+    "slope). The error is "
+    f"{errors['auto']:.3f} of the spread with a matrix, {errors[None]:.3f} "
+    "without."
 )

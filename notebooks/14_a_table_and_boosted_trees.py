@@ -23,7 +23,10 @@ try:
     from lightgbm import LGBMRegressor
 except ImportError:
     LGBMRegressor = None
-    print("LightGBM is not installed, so the rival is left out: pip install lightgbm")
+    print(
+        "LightGBM is not installed, so the rival is left out: pip install "
+        "lightgbm"
+    )
 folder = Path(os.environ.get("RFF_STREAM_DATA", "../shared/data"))
 
 # %% [markdown]
@@ -36,7 +39,16 @@ folder = Path(os.environ.get("RFF_STREAM_DATA", "../shared/data"))
 # %%
 if (folder / "california_housing.npz").exists():
     file = np.load(folder / "california_housing.npz")
-    names = ["longitude", "latitude", "age", "rooms", "bedrooms", "people", "households", "income"]
+    names = [
+        "longitude",
+        "latitude",
+        "age",
+        "rooms",
+        "bedrooms",
+        "people",
+        "households",
+        "income",
+    ]
     houses = pd.DataFrame(file["X"].astype(float), columns=names)
     price = file["y"].astype(float).ravel()
 else:
@@ -49,7 +61,10 @@ else:
         "HouseAge": "age",
         "MedInc": "income",
     }
-    houses, price = fetched.data.rename(columns=words), 1e5 * fetched.target.to_numpy()
+    houses, price = (
+        fetched.data.rename(columns=words),
+        1e5 * fetched.target.to_numpy(),
+    )
 log_price = np.log(price)
 houses.describe().loc[["min", "50%", "max"]].round(1)
 
@@ -67,18 +82,28 @@ QUIET = {"progress": False}
 def trees(seed):
     """The rival."""
     return LGBMRegressor(
-        n_estimators=2000, learning_rate=0.05, num_leaves=63, n_jobs=1, verbose=-1,
+        n_estimators=2000,
+        learning_rate=0.05,
+        num_leaves=63,
+        n_jobs=1,
+        verbose=-1,
         random_state=seed,
-    )  # fmt: skip
+    )
 
 
 def log_score(y, mean, std):
     """Mean log density of a normal law at y."""
-    return float(np.mean(-0.5 * ((y - mean) / std) ** 2 - np.log(std) - 0.5 * np.log(2 * np.pi)))
+    return float(
+        np.mean(
+            -0.5 * ((y - mean) / std) ** 2
+            - np.log(std)
+            - 0.5 * np.log(2 * np.pi)
+        )
+    )
 
 
 def one_split(X, y, seed):
-    """Errors over the spread of y, intervals and CPU seconds; predictions of the left-out rows."""
+    """Model, left-out rows, errors over the spread of y, and other figures."""
     order = np.random.default_rng(seed).permutation(len(y))
     test, train = order[: len(y) // 10], order[len(y) // 10 :]
     spread, found, guesses = y[train].std(), {}, {}
@@ -89,8 +114,9 @@ def one_split(X, y, seed):
     guesses["bare call"] = mean
     found["bare call"] = {
         "log score": log_score(y[test], mean, std),
-        "in 95 %": np.mean(abs(mean - y[test]) < 1.96 * std), "CPU s": seconds,
-    }  # fmt: skip
+        "in 95 %": np.mean(abs(mean - y[test]) < 1.96 * std),
+        "CPU s": seconds,
+    }
     if LGBMRegressor is not None:
         held, fitted = train[: len(train) // 10], train[len(train) // 10 :]
         part = trees(seed).fit(X.iloc[fitted], y[fitted])
@@ -102,8 +128,9 @@ def one_split(X, y, seed):
         missed = guesses["LightGBM"] - y[test]
         found["LightGBM"] = {
             "log score": log_score(y[test], guesses["LightGBM"], sigma),
-            "in 95 %": np.mean(abs(missed) < 1.96 * sigma), "CPU s": seconds,
-        }  # fmt: skip
+            "in 95 %": np.mean(abs(missed) < 1.96 * sigma),
+            "CPU s": seconds,
+        }
         guesses["mean of both"] = (mean + guesses["LightGBM"]) / 2
     errors = {
         name: float(np.sqrt(np.mean((guess - y[test]) ** 2)) / spread)
@@ -142,9 +169,14 @@ mean, std = model.predict(X, return_std=True)
 third = np.array(["income: low", "income: middle", "income: high"])[
     np.digitize(X["income"], np.quantile(X["income"], [1 / 3, 2 / 3]))
 ]
-_, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), dpi=80, layout="constrained")
+_, (left, right) = plt.subplots(
+    1, 2, figsize=(11, 4.4), dpi=80, layout="constrained"
+)
 rs.plot.observed(model, left, X=X.to_numpy(), y=y)
-left.set(xlabel="observed log price [log dollars]", ylabel="predicted log price [log dollars]")
+left.set(
+    xlabel="observed log price [log dollars]",
+    ylabel="predicted log price [log dollars]",
+)
 rs.plot.coverage(y - mean, std, right, by=third)
 plt.show()
 
@@ -164,7 +196,9 @@ def rise(predict):
     plain = np.sqrt(np.mean((predict(X) - y) ** 2))
     found = {}
     for name in X:
-        shuffled = X.assign(**{name: generator.permutation(X[name].to_numpy())})
+        shuffled = X.assign(
+            **{name: generator.permutation(X[name].to_numpy())}
+        )
         found[name] = np.sqrt(np.mean((predict(shuffled) - y) ** 2)) / plain
     return found
 
@@ -179,20 +213,31 @@ rises = pd.DataFrame(rises).sort_values("bare call", ascending=False)
 slopes = pd.Series(model.importance_, name="share of the squared slope")
 print(rises.join(slopes).round(3).to_string())
 _, panels = plt.subplots(
-    1, 5, figsize=(15, 3.2), dpi=80, layout="constrained", width_ratios=[1.5, 1, 1, 1, 1]
+    1,
+    5,
+    figsize=(15, 3.2),
+    dpi=80,
+    layout="constrained",
+    width_ratios=[1.5, 1, 1, 1, 1],
 )
 rises.plot.barh(ax=panels[0], color=["#0072B2", "#E69F00"], width=0.7)
 panels[0].invert_yaxis()
 panels[0].axvline(1, color="black", lw=0.8)
 panels[0].set(xlabel="error with the input shuffled / without", ylabel="")
 units = {
-    "longitude": "degrees east", "latitude": "degrees north", "income": "10,000 dollars",
+    "longitude": "degrees east",
+    "latitude": "degrees north",
+    "income": "10,000 dollars",
     "age": "years",
-}  # fmt: skip
+}
 for ax, name in zip(panels[1:], rises.index, strict=False):
     low, high = np.quantile(houses[name], [0.02, 0.98])
-    rs.plot.partial_dependence(model, name, ax, grid=np.linspace(low, high, 25))
-    ax.set(xlabel=f"{name} [{units[name]}]" if name in units else name, ylabel="")
+    rs.plot.partial_dependence(
+        model, name, ax, grid=np.linspace(low, high, 25)
+    )
+    ax.set(
+        xlabel=f"{name} [{units[name]}]" if name in units else name, ylabel=""
+    )
 panels[1].set_ylabel("mean log price [log dollars]")
 plt.show()
 most = rises.index[0]
@@ -214,12 +259,18 @@ del model
 # %%
 if (folder / "bike.npz").exists():
     file = np.load(folder / "bike.npz")
-    columns = file["X"][:, :-2].astype(float)  # the last two are the parts of the target
-    hours = pd.DataFrame(columns, columns=[f"x{j}" for j in range(columns.shape[1])])
+    columns = file["X"][:, :-2].astype(
+        float
+    )  # the last two are the parts of the target
+    hours = pd.DataFrame(
+        columns, columns=[f"x{j}" for j in range(columns.shape[1])]
+    )
     rented = file["y"].astype(float).ravel()
 else:
     rng = np.random.default_rng(0)
-    hours = pd.DataFrame(rng.uniform(0, 1, (8000, 6)), columns=[f"x{j}" for j in range(6)])
+    hours = pd.DataFrame(
+        rng.uniform(0, 1, (8000, 6)), columns=[f"x{j}" for j in range(6)]
+    )
     rented = np.floor(8 * hours["x0"]) % 3 + hours["x1"] * (hours["x2"] > 0.5)
     rented = rented.to_numpy() + 0.1 * rng.standard_normal(len(hours))
 lost = []
@@ -229,18 +280,32 @@ for seed in range(3):
 bike = pd.DataFrame([each[0] for each in lost]).T
 print("error over the spread of the log count, splits 0, 1, 2")
 print(bike.round(3).to_string())
-print(f"inside 95 %: {np.mean([each[1].loc['bare call', 'in 95 %'] for each in lost]):.1%}")
+print(
+    "inside 95 %: "
+    f"{np.mean([each[1].loc['bare call', 'in 95 %'] for each in lost]):.1%}"
+)
 print(model.choice_)
 
 # %%
-_, axes = plt.subplots(1, 2, figsize=(9, 2.8), dpi=80, layout="constrained", sharey=True)
-colours = {"bare call": "#0072B2", "LightGBM": "#E69F00", "mean of both": "#009E73"}
-for ax, table, words in zip(axes, (errors, bike), ("house prices", "bicycles"), strict=True):
+_, axes = plt.subplots(
+    1, 2, figsize=(9, 2.8), dpi=80, layout="constrained", sharey=True
+)
+colours = {
+    "bare call": "#0072B2",
+    "LightGBM": "#E69F00",
+    "mean of both": "#009E73",
+}
+for ax, table, words in zip(
+    axes, (errors, bike), ("house prices", "bicycles"), strict=True
+):
     for place, (name, row) in enumerate(table.iterrows()):
         ax.plot(row, np.full(3, place), "o", color=colours[name], alpha=0.7)
         ax.plot(row.mean(), place, "|", color="black", ms=14)
     ax.set_yticks(range(len(table)), list(table.index))
-    ax.set(xlabel="RMSE over the spread of the target", title=f"{words}, three splits; | mean")
+    ax.set(
+        xlabel="RMSE over the spread of the target",
+        title=f"{words}, three splits; | mean",
+    )
     ax.set_ylim(len(table) - 0.5, -0.5)
 plt.show()
 
@@ -250,17 +315,25 @@ assert 0.93 < covered < 0.975
 assert errors.loc["bare call"].max() < 0.37
 assert most in {"longitude", "latitude", "income"}
 answer = (
-    f"Answer: on house prices the bare call has an error of {errors.loc['bare call'].mean():.3f} "
-    f"of the spread, and {covered:.1%} of the left-out prices are inside the 95 % intervals. "
+    "Answer: on house prices the bare call has an error of "
+    f"{errors.loc['bare call'].mean():.3f} "
+    f"of the spread, and {covered:.1%} of the left-out prices are inside the "
+    "95 % intervals. "
 )
 if LGBMRegressor is not None:
     assert (errors.loc["bare call"] < errors.loc["LightGBM"]).all()
-    assert more.loc["bare call", "log score"] > more.loc["LightGBM", "log score"]
+    assert (
+        more.loc["bare call", "log score"] > more.loc["LightGBM", "log score"]
+    )
     if (folder / "bike.npz").exists():
-        assert (bike.loc["mean of both"] < bike.drop(index="mean of both").min()).all()
+        assert (
+            bike.loc["mean of both"] < bike.drop(index="mean of both").min()
+        ).all()
     answer += (
-        f"LightGBM has {errors.loc['LightGBM'].mean():.3f}. On bicycles the trees have "
-        f"{bike.loc['LightGBM'].mean():.3f}, the bare call {bike.loc['bare call'].mean():.3f}, the "
+        f"LightGBM has {errors.loc['LightGBM'].mean():.3f}. On bicycles the "
+        "trees have "
+        f"{bike.loc['LightGBM'].mean():.3f}, the bare call "
+        f"{bike.loc['bare call'].mean():.3f}, the "
         f"mean of both {bike.loc['mean of both'].mean():.3f}."
     )
 print(answer)

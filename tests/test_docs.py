@@ -122,6 +122,13 @@ def test_code_on_a_page_is_narrow(page: Path) -> None:
     assert [line for line in lines if len(line) > WIDEST_CODE] == []
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_code_of_a_notebook_is_narrow(path: Path) -> None:
+    cells = code_cells(path.read_text(encoding="utf-8"))
+    lines = [line for cell in cells for line in cell.splitlines()]
+    assert [line for line in lines if len(line) > WIDEST_CODE] == []
+
+
 IDEAS = (ROOT / "tests" / "ideas.md").read_text(encoding="utf-8")
 FIELDS = {"below_error"}
 ROOMS = ("answers", "features", "kernels", "moments", "plot")
