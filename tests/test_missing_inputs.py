@@ -101,7 +101,7 @@ def test_that_a_value_is_missing_tells_of_the_target() -> None:
     # x1 is unknown in 30 % of the rows: its variance there is the least error, √.3 = .55.
     assert error < 1.1 * 0.3**0.5 < 0.5 * spread
     assert model.importance_["x1=missing"] > 0.2
-    classes = rs.KernelClassifier(**asked).fit(x[:800], y[:800] > 1)
+    classes = rs.KernelClassifier(n_components=256, **asked).fit(x[:800], y[:800] > 1)
     assert classes.score(x[800:], y[800:] > 1) > 0.88
 
 

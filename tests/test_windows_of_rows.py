@@ -331,23 +331,24 @@ def test_a_long_cube_in_one_table_gives_windows_at_its_own_density(rng):
 
 def test_a_search_ends_within_its_budget_and_the_same_map_is_found_again(rng):
     """Its seconds are counted by work: a limit that is not reached changes nothing."""
-    x, w = rng.normal(size=(700, 3)), np.ones(700)
-    y = np.sin(2 * x[:, :1]) * x[:, 1:2] + 0.1 * rng.normal(size=(700, 1))
-    kernels, shape = [rs.Matern(nu=1.5), rs.Gaussian(), rs.Laplacian()], CellShape(700, 700)
+    x, w = rng.normal(size=(500, 3)), np.ones(500)
+    y = np.sin(2 * x[:, :1]) * x[:, 1:2] + 0.1 * rng.normal(size=(500, 1))
+    kernels, shape = [rs.Matern(nu=1.5), rs.Gaussian(), rs.Laplacian()], CellShape(500, 500)
     free = search(RowWindow(x, y, w), kernels, shape)
     spent = free.budget.spent
     for share in (2.0, 0.5, 0.0):
         budget = SearchBudget(share * spent)
         found = search(RowWindow(x, y, w), kernels, shape, budget=budget)
-        first, look = search_cost_of_start(700), seconds_of_look(700, 3, radial=True)
+        first, look = search_cost_of_start(500), seconds_of_look(500, 3, radial=True)
         # what is always done, an iteration of the climb that is under way, and one judgement
         assert budget.spent <= max(budget.limit, first) + 21 * look
         assert bool(budget.left_out) == (share < 1)
         assert len(found.trials) + len(budget.left_out) >= 3
+        if share == 2.0:
+            assert found.taken == free.taken and (found.matrix == free.matrix).all()
+            assert found.rivals == free.rivals
     assert share == 0 and len(found.trials) == 1
-    again = search(RowWindow(x, y, w), kernels, shape, budget=SearchBudget(2 * spent))
-    assert again.taken == free.taken and (again.matrix == free.matrix).all()
-    assert again.rivals == free.rivals and set(free.rivals) == {"5 neighbours", "a line"}
+    assert set(free.rivals) == {"5 neighbours", "a line"}
 
 
 def search_cost_of_start(n_rows):
