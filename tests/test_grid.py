@@ -18,7 +18,7 @@ from rff_stream.grid.answers import (
     axes_of_product,
     draw_posterior,
     evaluate,
-    posterior_variance,
+    posterior_covariance,
     solve_grid,
     steady_variance,
 )
@@ -120,8 +120,9 @@ def test_portions_of_rows_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("trend", ["constant", "linear"])
 @pytest.mark.parametrize(("d", "modes", "scale"), CASES)
 def test_answers_equal_dense_kriging(
-    d: int, modes: tuple[int, ...], scale: float, trend: Any
+    d: int, modes: tuple[int, ...], scale: float, trend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("rff_stream.grid.answers.BLOCK", 150)
     x, y, w = rows(d)
     kernel, alpha = rs.Gaussian(scale), 0.02
     moments = sums(x, y, w, modes)
@@ -136,9 +137,7 @@ def test_answers_equal_dense_kriging(
     found = solve_grid(system, alpha, block=150, tolerance=1e-11)
     np.testing.assert_allclose(found.mean(at)[:, 0], dense.mean(k, h), atol=allowed)
     np.testing.assert_allclose(found.noise_variance, dense.noise_variance, rtol=allowed)
-    variance = posterior_variance(
-        system, alpha, dense.noise_variance, at, block=150, tolerance=1e-9
-    )
+    variance = np.diag(posterior_covariance(system, alpha, dense.noise_variance, at))
     np.testing.assert_allclose(variance, dense.variance(np.ones(12), k, h), atol=allowed)
     value = grid_evidence(system, alpha, block=150, probes=8, tolerance=(1e-10, 1e-3))
     assert abs(value.log_evidence[0] - dense.log_evidence()) < 4 * value.error + 100 * allowed
@@ -195,7 +194,8 @@ def test_draws_have_the_posterior_covariance() -> None:
     at = np.linspace(0.05, 2.95, 30)[:, None]
     angles = system.features.angles(at)
     values = evaluate(system.features, system.weights * u, angles) + theta.T
-    wanted = posterior_variance(system, alpha, 0.01, at) - 0.01 * system.unresolved / alpha
+    variance = np.diag(posterior_covariance(system, alpha, 0.01, at))
+    wanted = variance - 0.01 * system.unresolved / alpha
     ratio = (values**2).mean(axis=0) / wanted
     assert abs(ratio.mean() - 1) < 0.1
     assert (np.abs(ratio - 1) < 5 * np.sqrt(2 / 400)).all()

@@ -31,9 +31,6 @@ from rff_stream.moments.copies import Observations
 FEWEST_ROWS = 64
 """Smallest number of rows for which a product of axes is searched for."""
 
-SOLVED_ROWS = 16
-"""Rows that are solved for at once."""
-
 MOST_STEPS = 80
 """Largest number of Lanczos steps; they stop when the draw changes by less than 1e-4."""
 
@@ -213,38 +210,15 @@ def solve_grid(
     )
 
 
-def posterior_variance(
-    system: GridSystem,
-    alpha: float,
-    noise_variance: float,
-    X: Array,
-    *,
-    block: int = BLOCK,
-    tolerance: float = 1e-5,
-) -> Float64:
-    """Posterior variance (n,) of the function at a few rows (n, d): one solve for each.
-
-    var f(x) = σₙ² [φᴴ A⁻¹ φ + (t − …)ᵀ B⁻¹ (t − …)], with φ = D e^{−ij·θ(x)} less its part that
-    the trend explains, plus what the grid does not resolve.
-    """
-    elimination = Elimination(system, alpha, block)
-    found = np.empty(len(X))
-    for lo in range(0, len(X), SOLVED_ROWS):
-        part = slice(lo, lo + SOLVED_ROWS)
-        phi, trend = _functionals(system, X[part])
-        solved = conjugate_gradients(elimination, phi, tolerance=tolerance).x
-        found[part] = system.dot(phi, solved) + (trend * system.project(trend)).sum(axis=0)
-    return noise_variance * (found + system.unresolved * system.kernel.variance / alpha)
-
-
 def posterior_covariance(
     system: GridSystem, alpha: float, noise_variance: float, X: Array
 ) -> Float64:
     """Posterior covariance (n, n) of the function at all pairs of a few rows (n, d).
 
-    Its diagonal is :func:`posterior_variance`. What the grid does not resolve is added there
-    alone: the exact process has it between near rows, too. NaN where a row has a NaN. n solves,
-    16·n bytes a frequency.
+    cov(f(x), f(x')) = σₙ² [φᴴ A⁻¹ φ' + (t − …)ᵀ B⁻¹ (t' − …)], with φ = D e^{−ij·θ(x)} less its
+    part that the trend explains. What the grid does not resolve is added to the diagonal alone: the
+    exact process has it between near rows, too. NaN where a row has a NaN. n solves, 16·n bytes a
+    frequency.
     """
     there = np.isfinite(X).all(axis=1)
     found = np.full((len(X), len(X)), np.nan)
