@@ -274,6 +274,11 @@ def partial_dependence(
     Returns
     -------
     values (g,), means (g, T)
+
+    Raises
+    ------
+    ValueError
+        If a name is not that of an input.
     """
     inputs = model._held().columns.inputs
     if name not in inputs:

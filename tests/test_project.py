@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import inspect
 import io
 import re
 import subprocess
 import sys
+import textwrap
 import tokenize
 import tomllib
 from collections.abc import Callable, Iterator
@@ -373,6 +375,43 @@ def test_methods_of_estimators_say_what_they_take_and_give_and_raise():
             (name, at) for at, asked in wanted.items() if asked and not has_section(text, *at)
         ]
     assert not silent and len(methods_of_estimators()) > 100
+
+
+@functools.cache
+def public_objects() -> dict[str, Any]:
+    """What the reference in docs/api lists, by name."""
+    text = "".join(path.read_text() for path in sorted((ROOT / "docs" / "api").glob("*.rst")))
+    found = {}
+    for name in re.findall(r"^ +(rff_stream(?:\.\w+)+)$", text, re.MULTILINE):
+        package, _, last = name.rpartition(".")
+        found[name] = getattr(importlib.import_module(package), last)
+    return found
+
+
+def raising(function: Any) -> bool:
+    """Whether the body of a function has a raise that makes an error."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    return any(isinstance(node, ast.Raise) and node.exc for node in ast.walk(tree))
+
+
+def public_raises() -> Iterator[tuple[str, Any]]:
+    """Public functions that raise, and what explains them: of a class's checks the class does."""
+    for name, each in public_objects().items():
+        if inspect.isfunction(each) and raising(inspect.unwrap(each)):
+            yield name, each
+        elif inspect.isclass(each):
+            for method, function in inspect.getmembers(each, inspect.isfunction):
+                own = inspect.unwrap(function).__module__.startswith("rff_stream.")
+                if method == "__post_init__" and raising(function):
+                    yield name, each
+                elif own and method[0] != "_" and raising(inspect.unwrap(function)):
+                    yield f"{name}.{method}", function
+
+
+def test_what_is_public_and_raises_says_so():
+    found = dict(public_raises())
+    assert len(found) > 60
+    assert not [name for name, each in found.items() if not has_section(each.__doc__, "Raises")]
 
 
 def test_rules_see_what_they_look_for(tmp_path, monkeypatch):

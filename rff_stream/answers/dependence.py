@@ -134,6 +134,11 @@ def canonical_correlations(
     CanonicalCorrelations
         The p-value is that of Σρ² over all pairs.
 
+    Raises
+    ------
+    ValueError
+        If the regularisation is not positive, or there are not so many components.
+
     References
     ----------
     Bach & Jordan 2002. Lopez-Paz et al. 2014 (random features).

@@ -74,6 +74,11 @@ def row_curve(
     -------
     RowCurve
 
+    Raises
+    ------
+    ValueError
+        If there are no groups.
+
     Notes
     -----
     One decomposition for each group; the rows are not read again.

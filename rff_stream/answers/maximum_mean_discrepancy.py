@@ -172,6 +172,11 @@ def drift(
     dict of label to TwoSample
         Without drift, the smallest of m p-values is below 0.05/m with probability 0.05.
 
+    Raises
+    ------
+    ValueError
+        If there is one group and no reference.
+
     Examples
     --------
     >>> import numpy as np, rff_stream as rs

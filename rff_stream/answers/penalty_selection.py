@@ -73,6 +73,11 @@ def ridge_path(
     -------
     RidgePath
 
+    Raises
+    ------
+    ValueError
+        If every penalty is below the rounding of the sums.
+
     Examples
     --------
     >>> import numpy as np, rff_stream as rs
@@ -421,6 +426,11 @@ class Selection:
         The largest η of the systems involved: α below it is shown and never chosen.
     rule : {"best", "one_standard_error"}
         How :attr:`best` chooses.
+
+    Raises
+    ------
+    ValueError
+        From ``best``: for another rule, or where no penalty has a finite score.
     """
 
     criterion: str

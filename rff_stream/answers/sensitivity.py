@@ -207,6 +207,11 @@ def gradient(features: FeatureMap, coef: Float64, X: Array) -> Float64:
         β.
     X : (n, d) array
 
+    Raises
+    ------
+    ValueError
+        If ``coef`` or X have another shape than the map takes.
+
     Notes
     -----
     Costs about as much as two predictions: n·R cosines for Fourier features.
@@ -223,7 +228,13 @@ def gradient(features: FeatureMap, coef: Float64, X: Array) -> Float64:
 
 @takes("NamedMap", remedy="Give a map: model.features_.")
 def gradient_std(features: FeatureMap, posterior: Posterior, X: Array) -> Float64:
-    """Standard deviations (n, d, T) of the slopes of a Gaussian process, given the data."""
+    """Standard deviations (n, d, T) of the slopes of a Gaussian process, given the data.
+
+    Raises
+    ------
+    TypeError
+        If the posterior is not that of the columns of one map.
+    """
     if not hasattr(posterior, "of_functionals"):
         raise TypeError(
             f"posterior is of type {type(posterior).__name__}, but slopes have deviations where "

@@ -90,6 +90,11 @@ class Cells(UndrawnMap):
         "lon"): Sphere()}``. Columns that are not named are left out. Length-scales are then
         those of the encoded columns.
 
+    Raises
+    ------
+    ValueError
+        If a size is below 1.
+
     Examples
     --------
     >>> Cells().sizes(40_000, 9), Cells().sizes(4_000_000, 3), Cells(128).sizes(1_000_000, 4)
@@ -189,6 +194,11 @@ class LocalFeatures(NamedMap):
         Encoding of a row x before it is assigned to cells; pool, trees and length-scales refer to
         its columns.
 
+    Raises
+    ------
+    ValueError
+        If a landmark is no row of the pool, or the nugget is not positive.
+
     Notes
     -----
     A row costs J(2R² + Rd) flops in the pass: the kernel block, and a triangular product that
@@ -269,6 +279,11 @@ class LocalFeatures(NamedMap):
         encoding : FeatureMap, optional
             Encoding of the rows, before they are assigned to cells.
 
+        Raises
+        ------
+        ValueError
+            If a cell would have no column.
+
         Notes
         -----
         A cell with fewer than R rows of X takes all of them and is filled with points between
@@ -293,7 +308,13 @@ class LocalFeatures(NamedMap):
 
     @classmethod
     def drawn_for(cls, choice: str, request: MapRequest) -> Self:
-        """Refused: estimators that take cells draw them for the number of rows, too."""
+        """Refused: estimators that take cells draw them for the number of rows, too.
+
+        Raises
+        ------
+        ValueError
+            If the estimator cannot be fitted on cells.
+        """
         raise ValueError(
             f"features={choice!r} but cells are for KernelRidge and GaussianProcessRegressor. "
             "Choose a map of the whole space here."
@@ -336,7 +357,13 @@ class LocalFeatures(NamedMap):
         return "prefix"
 
     def leading(self, n_components: int) -> Self:
-        """The map of the first R' landmarks of each cell."""
+        """The map of the first R' landmarks of each cell.
+
+        Raises
+        ------
+        ValueError
+            If a cell has not so many columns.
+        """
         if not 1 <= n_components <= self.n_components:
             raise ValueError(
                 f"n_components={n_components} but each cell has 1 to {self.n_components} columns. "
@@ -425,7 +452,13 @@ class LocalFeatures(NamedMap):
         return held[tree, cell]
 
     def inverse_factor(self, tree: int, cell: int) -> tuple[Array, Array]:
-        """L_c⁻¹, packed (R(R+1)/2,), and L_c⁻¹1 (R,), in ``dtype``; kept once they are computed."""
+        """L_c⁻¹, packed (R(R+1)/2,), and L_c⁻¹1 (R,), in ``dtype``; kept once they are computed.
+
+        Raises
+        ------
+        ValueError
+            If the kernel matrix of a cell is not positive definite.
+        """
         held: dict[tuple[int, int], tuple[Array, Array]] = self._factors  # type: ignore[attr-defined]
         found = held.get((tree, cell))
         if found is None:
@@ -500,7 +533,13 @@ class LocalFeatures(NamedMap):
 
     @classmethod
     def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
-        """The map that gave this spec, bit for bit."""
+        """The map that gave this spec, bit for bit.
+
+        Raises
+        ------
+        ModelError
+            If a field is absent, or has a value that the map refuses.
+        """
         try:
             partition = Partition.from_spec(plain, arrays)
             rows = (arrays["pool"], arrays["landmarks"])

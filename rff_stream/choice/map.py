@@ -25,6 +25,11 @@ class Candidates(UndrawnMap):
         columns of that map; and "grid" for up to three inputs if finufft is installed. Candidates
         that do not fit in memory are left out.
 
+    Raises
+    ------
+    ValueError
+        If a candidate is neither cells, a grid nor the name of a map.
+
     Examples
     --------
     >>> import numpy as np, rff_stream as rs

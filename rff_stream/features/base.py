@@ -163,7 +163,13 @@ class NamedMap:
 
     @classmethod
     def drawn_for(cls, choice: str, request: MapRequest) -> Any:
-        """The map that an estimator asks for by one of ``choices``."""
+        """The map that an estimator asks for by one of ``choices``.
+
+        Raises
+        ------
+        ValueError
+            If the choice is the name of another map.
+        """
         raise ValueError(f"features={choice!r} names no map that {cls.__name__} draws.")
 
     @property
@@ -265,6 +271,11 @@ class RowwiseMap(NamedMap):
         """The map that gave this spec, bit for bit; its fields are those of the class.
 
         Raises ModelError: when a field is missing, of another kind, or too many.
+
+        Raises
+        ------
+        ModelError
+            If a field is absent, or has a value that the map refuses.
         """
         try:
             fields = cls._fields_of(plain, arrays)

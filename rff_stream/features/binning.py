@@ -53,6 +53,11 @@ class RandomBinningFeatures(RowwiseMap):
     kernel : mapping
         ``spec()`` of the kernel: provenance only.
 
+    Raises
+    ------
+    ValueError
+        If grids and buckets do not make the columns, or a pitch is not positive.
+
     Notes
     -----
     This is feature hashing as a kernel map. Two different cells of a grid share a column
@@ -129,6 +134,11 @@ class RandomBinningFeatures(RowwiseMap):
             Subtracted from the inputs; 0 by default.
         rng : Generator, SeedSequence, int or None
         dtype : {"float32", "float64"}
+
+        Raises
+        ------
+        ValueError
+            If there is no column or no grid.
         """
         if n_components < 1 or n_grids < 1:
             raise ValueError(

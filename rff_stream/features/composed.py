@@ -44,7 +44,13 @@ class _ComposedMap(RowwiseMap):
         return "none"
 
     def prior(self, n_components: int | None = None) -> Float64:
-        """Those of the parts, one after the other."""
+        """Those of the parts, one after the other.
+
+        Raises
+        ------
+        ValueError
+            If fewer columns are asked for, and those of the maps do not nest.
+        """
         if prior_count(n_components, self.n_components) < self.n_components:
             raise ValueError(
                 f"n_components={n_components} but columns of maps side by side do not nest. "
@@ -94,7 +100,13 @@ def parts_of(plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> tuple[Fea
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SideBySide(_ComposedMap):
-    """[z₁(x), z₂(x), …] of the same inputs: the kernel is the sum. Made by ``a | b``."""
+    """[z₁(x), z₂(x), …] of the same inputs: the kernel is the sum. Made by ``a | b``.
+
+    Raises
+    ------
+    ValueError
+        If the maps take different inputs.
+    """
 
     maps: tuple[Any, ...]
 
@@ -135,7 +147,13 @@ class SideBySide(_ComposedMap):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Then(_ComposedMap):
-    """z₂(z₁(x)): an encoding, then a map of its columns. Made by ``a.then(b)``."""
+    """z₂(z₁(x)): an encoding, then a map of its columns. Made by ``a.then(b)``.
+
+    Raises
+    ------
+    ValueError
+        If the second map takes another number of inputs than the first has columns.
+    """
 
     first: FeatureMap
     second: FeatureMap
@@ -205,6 +223,11 @@ class ByColumns(_ComposedMap):
         Columns of X that each map takes, in its order.
     n_inputs : int
         d, the columns of X.
+
+    Raises
+    ------
+    ValueError
+        If a map takes another number of columns than it is given.
     """
 
     maps: tuple[Any, ...]
@@ -261,6 +284,13 @@ def by_columns(maps: Mapping[Any, FeatureMap], inputs: Sequence[str]) -> ByColum
         Columns that no map takes are left out.
     inputs : sequence of str
         Names of the columns of X, in their order.
+
+    Raises
+    ------
+    ValueError
+        If a column is not among the inputs.
+    TypeError
+        If a column is given something that is no map.
 
     Examples
     --------

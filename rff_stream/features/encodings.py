@@ -36,7 +36,13 @@ class Encoding(RowwiseMap):
         return "none"
 
     def prior(self, n_components: int | None = None) -> Float64:
-        """1 for each column."""
+        """1 for each column.
+
+        Raises
+        ------
+        ValueError
+            If fewer columns are asked for: those of an encoding belong together.
+        """
         if prior_count(n_components, self.n_components) < self.n_components:
             raise ValueError(
                 f"n_components={n_components} but the {self.n_components} columns of an "
@@ -113,6 +119,11 @@ class Periodic(_Waves):
     origin : float
         Origin of the phase. Give a time near the data if they are far from 0.
     dtype : {"float64", "float32"}
+
+    Raises
+    ------
+    ValueError
+        If the period is not positive, or there is no harmonic.
     """
 
     period: float
@@ -163,6 +174,11 @@ class Positional(_Waves):
     origin : float
         Origin of the phases. Give a value near the data if they are far from 0.
     dtype : {"float64", "float32"}
+
+    Raises
+    ------
+    ValueError
+        If there are less than two periods, or they do not fall to one above 0.
 
     References
     ----------
@@ -217,6 +233,11 @@ class PiecewiseLinear(Encoding):
         Increasing.
     dtype : {"float64", "float32"}
 
+    Raises
+    ------
+    ValueError
+        If knots are fewer than two, or do not increase.
+
     References
     ----------
     Gorishniy et al. 2022, eq. 1.
@@ -260,6 +281,11 @@ class OneHot(Encoding):
     categories : (R,) float64
         Numbers that stand for the categories, each once.
     dtype : {"float64", "float32"}
+
+    Raises
+    ------
+    ValueError
+        If a category is listed twice.
     """
 
     categories: Float64

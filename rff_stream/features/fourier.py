@@ -70,6 +70,11 @@ class FourierFeatures(CosineMap):
     kernel : mapping
         ``spec()`` of the kernel from which the frequencies were drawn; only for information.
 
+    Raises
+    ------
+    ValueError
+        If frequencies are no matrix, or a scale or the variance is not positive.
+
     Notes
     -----
     Rows are mapped 128 at a time, the last batch padded, so that (on one BLAS thread) a row has

@@ -71,7 +71,13 @@ class FunctionalFeatures(RowwiseMap):
         return "none"
 
     def prior(self, n_components: int | None = None) -> Float64:
-        """That of z."""
+        """That of z.
+
+        Raises
+        ------
+        ValueError
+            If fewer columns are asked for: these are rows for another map.
+        """
         if prior_count(n_components, self.n_components) < self.n_components:
             raise ValueError(
                 f"n_components={n_components} but these columns are rows for another map. Add "
@@ -88,7 +94,13 @@ class FunctionalFeatures(RowwiseMap):
 
     @classmethod
     def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
-        """The map that gave this spec, bit for bit."""
+        """The map that gave this spec, bit for bit.
+
+        Raises
+        ------
+        ModelError
+            If a field is absent, or has a value that the map refuses.
+        """
         try:
             base: Any = map_from_spec(plain["base"], nested_arrays(arrays, "base_"))
             return cls(base, arrays["factors"], bool(plain["turned"]))

@@ -41,6 +41,11 @@ class HermiteFeatures(RowwiseMap):
     variance : float
     dtype : {"float32", "float64"}
 
+    Raises
+    ------
+    ValueError
+        If a length-scale or deviation is not positive.
+
     Notes
     -----
     With one input the error decays geometrically: R = 20 is nearly exact, while random features
@@ -99,6 +104,11 @@ class HermiteFeatures(RowwiseMap):
         origin, deviation : (d,) arrays, optional
             Mean and standard deviation of the inputs; 0 and ℓ by default.
         dtype : {"float32", "float64"}
+
+        Raises
+        ------
+        ValueError
+            If the kernel is not Gaussian, or there is no column.
         """
         if not isinstance(kernel, Gaussian):
             raise ValueError(

@@ -37,6 +37,11 @@ class LevelIntercepts(Encoding):
     variance : float
         τ²/σ_f², the prior variance of an intercept.
     dtype : {"float32", "float64"}
+
+    Raises
+    ------
+    ValueError
+        If codes do not increase, or there is no spare column or no positive variance.
     """
 
     codes: Float64

@@ -138,6 +138,11 @@ class NystroemFeatures(RowwiseMap):
             float64. Raise it for fewer columns of a smooth kernel.
         rng : Generator, SeedSequence, int or None
         dtype : {"float32", "float64"}
+
+        Raises
+        ------
+        ValueError
+            If there are no rows or no landmarks, or there is no such whitening.
         """
         check_dtype(dtype)
         if whitening not in ("cholesky", "eigen"):
@@ -180,7 +185,13 @@ class NystroemFeatures(RowwiseMap):
         return "prefix" if self.method == "cholesky" else "none"
 
     def prior(self, n_components: int | None = None) -> Float64:
-        """1 for each of the first R' columns."""
+        """1 for each of the first R' columns.
+
+        Raises
+        ------
+        ValueError
+            If fewer columns by eigenvalues are asked for, which do not nest.
+        """
         count = prior_count(n_components, self.n_components)
         if count < self.n_components and self.method == "eigen":
             raise ValueError(

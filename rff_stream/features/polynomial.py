@@ -44,6 +44,11 @@ class PolynomialFeatures(RowwiseMap):
     variance : float
     dtype : {"float64", "float32"}
 
+    Raises
+    ------
+    ValueError
+        If a scale is not positive.
+
     Notes
     -----
     R = (d + degree choose degree): 45 columns for 8 inputs and degree 2, 496 for 30. Where that
@@ -98,6 +103,11 @@ class PolynomialFeatures(RowwiseMap):
         origin : (d,) array, optional
             Subtracted from the inputs; 0 by default, which gives the kernel as it is.
         dtype : {"float64", "float32"}
+
+        Raises
+        ------
+        ValueError
+            If the kernel is no polynomial.
         """
         if not isinstance(kernel, Polynomial):
             raise ValueError(
@@ -115,7 +125,13 @@ class PolynomialFeatures(RowwiseMap):
 
     @classmethod
     def drawn_for(cls, choice: str, request: MapRequest) -> Self:
-        """About the pilot's mean; refuses fewer columns than the degree makes."""
+        """About the pilot's mean; refuses fewer columns than the degree makes.
+
+        Raises
+        ------
+        ValueError
+            If another number of columns is asked for than the degree makes.
+        """
         kernel: Any = request.kernel  # sample refuses what is no polynomial
         d = request.rows.shape[1]
         features = cls.sample(kernel, d, origin=request.origin, dtype=request.dtype)

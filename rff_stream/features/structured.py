@@ -56,6 +56,12 @@ class StructuredFeatures(CosineMap):
     kernel : mapping
         ``spec()`` of the kernel: provenance only.
 
+    Raises
+    ------
+    ValueError
+        If signs do not make so many directions, or a scale or the variance is not
+        positive.
+
     Notes
     -----
     H of D = ab is H_a ⊗ H_b: two products with small matrices, which BLAS does faster than
@@ -105,7 +111,13 @@ class StructuredFeatures(CosineMap):
         rng: RandomState = None,
         dtype: FeatureDtype = "float32",
     ) -> Self:
-        """A map drawn from an isotropic kernel's spectral measure; parameters as for Fourier."""
+        """A map drawn from an isotropic kernel's spectral measure; parameters as for Fourier.
+
+        Raises
+        ------
+        ValueError
+            If the kernel is not isotropic.
+        """
         check_components(n_components, paired)
         if not kernel.isotropic:
             raise ValueError(

@@ -70,6 +70,12 @@ class Grid(UndrawnMap):
         The period is longer than the extent by this share of it. It should be about the distance
         at which the kernel is small.
 
+    Raises
+    ------
+    ValueError
+        If both modes and columns are given, there is no such trend, or a size, an end of
+        the box or a period is none.
+
     Examples
     --------
     >>> import numpy as np, rff_stream as rs
@@ -114,7 +120,13 @@ class Grid(UndrawnMap):
             raise ValueError(f"padding={self.padding!r} but it must be a finite share > 0.")
 
     def modes_of(self, n_inputs: int) -> tuple[int, ...]:
-        """Modes to each side of every axis; alike for all where length-scales will say."""
+        """Modes to each side of every axis; alike for all where length-scales will say.
+
+        Raises
+        ------
+        ValueError
+            If there are modes for another number of inputs.
+        """
         if self.modes is None:
             side = self.columns_of(n_inputs) ** (1 / n_inputs)
             return (max(1, int((side + 1e-9 - 1) / 2)),) * n_inputs
@@ -270,7 +282,13 @@ class GridFeatures(NamedMap):
 
     @classmethod
     def drawn_for(cls, choice: str, request: MapRequest) -> Self:
-        """Refused: estimators that take a grid make it for the extent of the rows."""
+        """Refused: estimators that take a grid make it for the extent of the rows.
+
+        Raises
+        ------
+        ValueError
+            If the estimator cannot be fitted on a grid.
+        """
         raise ValueError(
             f"features={choice!r} but grids are for KernelRidge and GaussianProcessRegressor. "
             "Choose a map of the whole space here."
@@ -341,6 +359,11 @@ class GridFeatures(NamedMap):
 
         Raises DataError: naming the first row beyond the reach of the grid, its input and its
         value.
+
+        Raises
+        ------
+        OutsideGridError
+            If a row lies outside the box of the grid.
         """
         shifted = np.asarray(X, np.float64) - self.centre
         outside = ~self._reached(shifted)

@@ -21,6 +21,11 @@ class ArcCosine(DotProductKernel):
     order : {1, 0, 2}
         p: 0 for steps, 1 for rectified linear units, 2 for their squares.
 
+    Raises
+    ------
+    ValueError
+        If the order is not 0, 1 or 2.
+
     References
     ----------
     Cho & Saul 2009, eq. 3 to 6.

@@ -259,7 +259,13 @@ class ExactKernel(ABC):
         return self.with_length_scale(self.length_scale_of_gamma(positive("gamma", gamma)))
 
     def length_scale_of_gamma(self, gamma: float) -> float:
-        """ℓ at which this kernel is scikit-learn's kernel of that name with ``gamma``."""
+        """ℓ at which this kernel is scikit-learn's kernel of that name with ``gamma``.
+
+        Raises
+        ------
+        ValueError
+            If the kernel has no γ in scikit-learn.
+        """
         raise ValueError(
             f"gamma={gamma!r} but {self!r} has no gamma in scikit-learn. Give length_scale."
         )
@@ -364,7 +370,13 @@ class Kernel(ExactKernel):
         return 0
 
     def unit_quantiles(self, u: Float64, d: int) -> Float64:
-        """ω (n, d) at ℓ = 1 of uniform numbers u (n, uniforms) in (0, 1)."""
+        """ω (n, d) at ℓ = 1 of uniform numbers u (n, uniforms) in (0, 1).
+
+        Raises
+        ------
+        ValueError
+            If the kernel does not know the quantiles of its spectral measure.
+        """
         raise ValueError(
             f"The {type(self).__name__} kernel does not know the quantiles of its spectral "
             "measure. Use frequencies='iid'."

@@ -115,6 +115,13 @@ class PairFunction(ExactKernel):
     variance: float = 1.0
 
     def unit_value(self, X: Float64, Y: Float64) -> Float64:
+        """Values (n, m) of the function at all pairs of rows, one call each.
+
+        Raises
+        ------
+        ValueError
+            If the function gives more than one number for two rows.
+        """
         values = [[self.function(x, y) for y in Y] for x in X]
         found = np.asarray(values, np.float64).reshape(len(X), len(Y), -1)
         if found.shape[2] != 1:

@@ -35,6 +35,11 @@ class Matern(RadialKernel):
         ν > 0, the smoothness: functions have ⌈ν⌉ − 1 derivatives. 0.5 is exp(−‖δ‖/ℓ), 1.5
         the usual choice; above about 10 a Gaussian is as good and cheaper.
 
+    Raises
+    ------
+    ValueError
+        If ν is infinite: that is the Gaussian kernel.
+
     Notes
     -----
     The spectral measure is that of z/√w with z ~ N(0, ℓ⁻² I) and w ~ χ²(2ν)/2ν: a

@@ -23,6 +23,11 @@ class Polynomial(DotProductKernel):
         1 is linear regression; 2 has the interactions.
     offset : float
         c > 0 weighs lower degrees against higher ones.
+
+    Raises
+    ------
+    ValueError
+        If the degree is no whole number from 1 on.
     """
 
     length_scale: LengthScale = None

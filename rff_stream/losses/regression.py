@@ -181,6 +181,11 @@ class EpsilonInsensitive(RegressionLoss):
         ε in units of y, as in ``sklearn.svm.SVR``, whose C is 1/α.
     width : float
         Width of the rounded corners; the fit chooses it.
+
+    Raises
+    ------
+    ValueError
+        If ε is negative or not finite.
     """
 
     epsilon: float = 0.1
@@ -222,6 +227,11 @@ class Quantile(RegressionLoss):
         q between 0 and 1; 0.5 is the median.
     width : float
         Width of the rounded corners; the fit chooses it.
+
+    Raises
+    ------
+    ValueError
+        If the quantile does not lie between 0 and 1.
 
     References
     ----------

@@ -197,7 +197,13 @@ class MomentGroup(StoredMoments, ABC):
         return replace(self + -other, sample=self.sample - other.sample)
 
     def scale(self, factor: float) -> Self:
-        """Every weight times ``factor`` > 0: M and Σw by c, Σw² by c², n unchanged."""
+        """Every weight times ``factor`` > 0: M and Σw by c, Σw² by c², n unchanged.
+
+        Raises
+        ------
+        ValueError
+            If the factor is not finite and positive.
+        """
         if not (np.isfinite(factor) and factor > 0):
             raise ValueError(f"factor={factor!r} but it must be a finite number > 0.")
         return self._scaled(factor)
@@ -362,7 +368,13 @@ class Moments(CountedMoments):
         return cls(row, order, np.zeros(size), 0, 0.0, 0.0, parts, sample, runs)
 
     def plus(self, other: Self, out: Float64 | None = None) -> Self:
-        """The sum; its sums are put into ``out`` where that is given."""
+        """The sum; its sums are put into ``out`` where that is given.
+
+        Raises
+        ------
+        ModelError
+            If the orders differ.
+        """
         self._require_same(other)
         if self.order != other.order:
             raise ModelError(
@@ -405,7 +417,13 @@ class Moments(CountedMoments):
         return replace(self._select(row, keep), sample=self.sample.columns(columns))
 
     def matrix(self) -> Float64:
-        """M (P, P), symmetric, both triangles; order 2 only."""
+        """M (P, P), symmetric, both triangles; order 2 only.
+
+        Raises
+        ------
+        ValueError
+            Of moments of order 1, which have no ZᵀZ.
+        """
         if self.order != 2:
             raise ValueError(
                 "order=1 moments hold a mean and no ZᵀZ. Collect them with order=2 for this answer."

@@ -116,6 +116,11 @@ def sensitivity(
     Axes
         Bars with two standard errors; the most important input first.
 
+    Raises
+    ------
+    ValueError
+        If there are not as many names as indices.
+
     Examples
     --------
     >>> import numpy as np
@@ -190,6 +195,11 @@ def dependence(found: Mapping[Any, Dependence], ax: Axes | None = None) -> Axes:
     -------
     Axes
         Bars on a logarithmic axis; pairs with p < 0.05 divided by their number are marked.
+
+    Raises
+    ------
+    ValueError
+        If there are no pairs.
 
     Examples
     --------

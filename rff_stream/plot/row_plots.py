@@ -221,6 +221,11 @@ def components(shares: Any, ax: Axes | None = None) -> Axes:
     shares : KernelPCA, or (K,) array
         A model with ``explained_variance_ratio_``, or the shares themselves.
     ax : Axes, optional
+
+    Raises
+    ------
+    ValueError
+        If the shares are no row of numbers.
     """
     found = getattr(shares, "explained_variance_ratio_", shares)
     if hasattr(shares, "_held"):

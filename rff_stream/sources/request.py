@@ -107,6 +107,11 @@ class HoldOut:
     by : str, optional
         Hold out whole labels: "time.year" keeps every year on one side. 1 and 1.0 are one label.
 
+    Raises
+    ------
+    DataError
+        If the fraction does not lie between 0 and 1, or there is no such part.
+
     Examples
     --------
     >>> import numpy as np, rff_stream as rs

@@ -26,7 +26,13 @@ class AddedFields(ABC):
         return self._plus(other, -1)
 
     def scale(self, factor: float) -> Self:
-        """Every weight times ``factor`` > 0; n unchanged."""
+        """Every weight times ``factor`` > 0; n unchanged.
+
+        Raises
+        ------
+        ValueError
+            If the factor is not finite and positive.
+        """
         if not (np.isfinite(factor) and factor > 0):
             raise ValueError(f"factor={factor!r} but it must be a finite number > 0.")
         return self._with({name: getattr(self, name) * factor for name in self.sums})
@@ -39,6 +45,11 @@ class AddedFields(ABC):
         """The number of a target; of the only one, where none is named.
 
         Raises ValueError: if no target has this name, or there are several to name one of.
+
+        Raises
+        ------
+        ValueError
+            If there is no such target.
         """
         if target not in (None, *self.targets) or (target is None and len(self.targets) > 1):
             raise ValueError(
@@ -51,6 +62,11 @@ class AddedFields(ABC):
         """Refuse a value of other inputs or targets, or one that is not the ``same`` otherwise.
 
         Raises ModelError: naming the columns of both, with ``what`` they are of and the ``rule``.
+
+        Raises
+        ------
+        ModelError
+            If inputs or targets differ.
         """
         if (self.inputs, self.targets) == (other.inputs, other.targets) and same:
             return

@@ -268,7 +268,13 @@ class MomentStore:
         max_bytes: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Self:
-        """The store at ``path``; ``max_bytes`` bounds each batch before memory is taken."""
+        """The store at ``path``; ``max_bytes`` bounds each batch before memory is taken.
+
+        Raises
+        ------
+        ModelError
+            If a model lies there that was saved without moments.
+        """
         files = open_files(path, storage_options)
         log, root = read_whole(files, lambda files: _open(files, max_bytes))
         if root.row is None:
