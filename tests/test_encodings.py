@@ -113,6 +113,19 @@ def test_places_on_the_sphere_know_no_date_line():
     assert np.linalg.norm(Z[3] - Z[4]) == pytest.approx(angle, rel=1e-6)
 
 
+def test_a_latitude_beyond_a_pole_is_refused():
+    """Longitude in the place of latitude gave places on the other side of the pole, in silence."""
+    X = np.array([[50.0, 10.0], [120.0, 45.0], [90.0, 0.0], [-90.0, 0.0], [np.nan, 0.0]])
+    with pytest.raises(DataError, match=r"latitude 120 and longitude 45.*\(latitude, longitude\)"):
+        Sphere()(X)
+    assert np.isfinite(Sphere()(X[[0, 2, 3]])).all() and np.isnan(Sphere()(X[4:])).all()
+    model = rs.KernelRidge(features={("x0", "x1"): Sphere()}, progress=False)
+    with pytest.raises(DataError, match="latitude 120"):
+        model.fit(X[:4], np.arange(4.0))
+    with pytest.raises(DataError, match="latitude 120"):
+        model.fit(X[[0, 2, 3]], np.arange(3.0)).predict(X[:2])
+
+
 def test_maps_side_by_side_add_their_kernels(rng):
     X = rng.standard_normal((30, 2))
     a = FourierFeatures.sample(Gaussian(), 2, 10, rng=0)

@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rff_stream
+import rff_stream as rs
 from rff_stream.errors import DataError
 from rff_stream.sources import Columns, HoldOut, open_source
 from test_sources import boxes, cuts, read, whole
@@ -220,6 +222,26 @@ def test_faults_in_partitions_are_named():
     text = lazy.map_partitions(lambda f: f.assign(a="z"), meta=table(0))
     with pytest.raises(DataError, match="Partition 0 of 'a' has dtype object, but its meta"):
         read(open_source(text, "t", inputs=["a"]))
+
+
+def test_predictions_of_joined_dask_frames_can_be_computed():
+    """Dask's own way to give an array an index loses the tasks of an index of joined frames."""
+    frame = table()
+    model = rs.GaussianProcessRegressor(
+        length_scale=1.0, n_components=32, noise=0.1, random_state=0, progress=False
+    ).fit(frame[["a", "b"]], frame.t)
+    whole = dd.from_pandas(frame[["a", "b"]], npartitions=3)
+    joined = dd.concat([whole[whole.a > 0], whole[whole.a <= 0], whole[whole.a > 99]])
+    for lazy in (whole, joined, joined.reset_index(drop=True)):
+        rows = lazy.compute()
+        for found, expected in zip(
+            dask.compute(*model.predict(lazy, return_std=True)),
+            model.predict(rows, return_std=True),
+            strict=True,
+        ):
+            assert found.index.equals(rows.index)
+            np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert model.predict(whole).divisions == whole.divisions
 
 
 def test_predictions_come_back_as_a_dask_series():

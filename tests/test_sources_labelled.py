@@ -13,6 +13,7 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rff_stream as rs
 from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources import Columns, HoldOut, open_source, paths
@@ -121,12 +122,13 @@ def test_dim_chooses_sample_dimensions():
 def test_extra_dimensions_become_columns():
     data = cube()
     for each in (data, data.chunk(level=1, time=5)):
-        source = open_source(each, "t", inputs=["u", "u[level=850.5]"])
-        names = ("u[level=500]", "u[level=850.5]", "u[level=850.5]")
-        assert source.columns.inputs == names
-        assert source.columns.units == ("m s-1", "m s-1", "m s-1", "K")
+        source = open_source(each, "t", inputs=["u"])
+        assert source.columns.inputs == ("u[level=500]", "u[level=850.5]")
+        assert source.columns.units == ("m s-1", "m s-1", "K")
         expected = data.u.transpose(*DIMS, "level").values.reshape(-1, 2)
-        np.testing.assert_array_equal(read(source).x, expected[:, [0, 1, 1]])
+        np.testing.assert_array_equal(read(source).x, expected)
+        with pytest.raises(DataError, match=r"Two inputs have the name 'u\[level=850\.5\]'"):
+            open_source(each, "t", inputs=["u", "u[level=850.5]"])
 
 
 def test_one_place_of_an_extra_dimension_is_read_alone():
@@ -500,3 +502,11 @@ def test_values_that_may_be_packed_are_refused(key):
         open_source(data, name, inputs=["time"])
     data[name].attrs[key] = {"scale_factor": 1.0, "add_offset": 0, "_Unsigned": "false"}[key]
     assert open_source(data, name, inputs=["time"]).columns.targets == (name,)
+
+
+def test_data_without_a_dimension_are_refused(rng):
+    cube = xr.Dataset({"u": ("t", rng.normal(size=20)), "y": ("t", rng.normal(size=20))})
+    model = rs.KernelRidge(n_components=16, random_state=0, progress=False).fit(cube, "y")
+    with pytest.raises(DataError, match=r"no dimension along which rows could lie.*length 1"):
+        model.predict(cube.isel(t=3))
+    np.testing.assert_allclose(model.predict(cube.isel(t=[3])), model.predict(cube)[[3]])

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
+from rff_stream.errors import DataError
 from rff_stream.features.base import (
     FeatureDtype,
     Nesting,
@@ -309,12 +310,16 @@ class OneHot(Encoding):
         return np.zeros((len(x), self.n_components, 1))  # steps
 
 
+POLE = 90.0 * (1 + 1e-6)
+"""Latitude of a pole in degrees, and its rounding in float32 files."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Sphere(Encoding):
     """The unit vector of (latitude, longitude) in degrees: no seam at the date line.
 
     zᵀz' is the cosine of the angle between two places. ``Sphere().then(map)`` makes any kernel
-    one of chordal distance.
+    one of chordal distance. A latitude beyond ±90° is refused: most often longitude stands first.
     """
 
     dtype: FeatureDtype = "float64"
@@ -332,6 +337,13 @@ class Sphere(Encoding):
 
     def _encode(self, x: Float64) -> Float64:
         latitude = np.radians(np.ascontiguousarray(x[:, 0]))
+        beyond = np.flatnonzero(np.abs(x[:, 0]) > POLE)
+        if len(beyond):
+            raise DataError(
+                f"A row has latitude {x[beyond[0], 0]:g} and longitude {x[beyond[0], 1]:g}, but "
+                f"latitudes lie between -90 and 90 degrees. Sphere takes (latitude, longitude), in "
+                f"this order: look at the order of the columns, and at their units."
+            )
         longitude = np.radians(np.remainder(x[:, 1], 360.0))
         east, north = np.cos(latitude), np.sin(latitude)
         return np.column_stack([east * np.cos(longitude), east * np.sin(longitude), north])

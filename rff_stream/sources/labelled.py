@@ -262,7 +262,13 @@ class Labelled:
         for each in (*inputs, *targets):
             for dim, size in zip(each.variable.dims, each.variable.shape, strict=True):
                 sizes.setdefault(dim, size)
-        return {dim: sizes[dim] for dim in self.dims(selection, inputs, targets)}
+        dims = self.dims(selection, inputs, targets)
+        if not dims:
+            raise DataError(
+                "The data have no dimension along which rows could lie. A single row has one of "
+                "length 1: take cube.isel(time=[3]), not cube.isel(time=3)."
+            )
+        return {dim: sizes[dim] for dim in dims}
 
 
 def sample_dims(found: NamedVariable) -> tuple[str, ...]:

@@ -414,4 +414,14 @@ def dask_frame_wrap(index: Any, values: Any, names: tuple[str, ...], units: tupl
     if values.ndim == 2 and values.shape[1] == 1 and len(names) == 1:
         values = values[:, 0]
     columns = names[0] if values.ndim == 1 else list(names)
-    return dask.dataframe.from_dask_array(values, columns=columns, index=index)
+    rows = dask.dataframe.from_dask_array(values, columns=columns)
+    # Not by its argument index: that loses the tasks of an index of frames that were joined.
+    return dask.dataframe.map_partitions(
+        under_index, index, rows, meta=under_index(index._meta, rows._meta),
+        align_dataframes=False, enforce_metadata=False,
+    )  # fmt: skip
+
+
+def under_index(index: Any, rows: Any) -> Any:
+    """The rows of a partition under its index."""
+    return rows.set_axis(index)
