@@ -377,7 +377,7 @@ def test_chunks_that_cannot_be_read_together_are_refused_with_the_remedy() -> No
 
 
 def first_boxes(source: Any, seed: int = 0) -> tuple[list[Box], int]:
-    boxes, rows = pilot_boxes(source, PILOT_BLOCKS, PILOT_ROWS, seed)
+    boxes, _, rows = pilot_boxes(source, PILOT_BLOCKS, PILOT_ROWS, seed)
     return list(itertools.islice(boxes, PILOT_BLOCKS)), rows
 
 
@@ -412,7 +412,7 @@ def test_the_first_pilot_blocks_are_spread_over_the_data() -> None:
 def test_the_pilot_can_look_everywhere() -> None:
     """Each box once: the only valid rows may be in the last one."""
     source = grid((regular(1_000_000, 1000),))
-    boxes, _ = pilot_boxes(source, PILOT_BLOCKS, PILOT_ROWS, 0)
+    boxes, *_ = pilot_boxes(source, PILOT_BLOCKS, PILOT_ROWS, 0)
     covered = sorted(box[0] for box in boxes)
     assert covered[0][0] == 0
     assert covered[-1][1] == 1_000_000
@@ -451,6 +451,16 @@ def test_the_first_pilot_blocks_are_spread_over_the_rows_that_conditions_leave()
         starts = np.array([box[0][0] for box in boxes]) - 3e6
         assert rows == PILOT_ROWS
         assert (np.abs(starts / 5e5 * PILOT_BLOCKS - np.arange(PILOT_BLOCKS) - 0.5) < 0.7).all()
+
+
+def test_a_pilot_for_cells_comes_from_as_many_boxes_as_there_are_cells() -> None:
+    """With as many rows in all as from 32 boxes; no more boxes than the data have."""
+    source = grid((regular(4096, 512), regular(4096, 512)))  # 64 boxes
+    for most, count in ((0, PILOT_BLOCKS), (48, 48), (64, 64), (1000, 64)):
+        boxes, read, rows = pilot_boxes(source, PILOT_BLOCKS, 1 << 15, 0, most=most)
+        assert read == count
+        assert PILOT_BLOCKS << 15 <= read * rows < (PILOT_BLOCKS << 15) + read
+        assert len(set(itertools.islice(boxes, read))) == count
 
 
 def test_tiny_chunks_are_read_by_runs() -> None:

@@ -240,8 +240,9 @@ class CellFamily(Family):
         """
         features: Any = asked.features
         seed, n_rows, d = asked.seed, n_rows_of(reading.source), len(columns.inputs)
-        wanted = cell_cost(features, n_rows, d).pilot_rows
-        pilot = reading.pilot(seed, rows=max(-(-wanted // PILOT_BLOCKS), PILOT_ROWS))
+        sizes = cell_cost(features, n_rows, d)
+        rows = max(-(-sizes.pilot_rows // PILOT_BLOCKS), PILOT_ROWS)
+        pilot = reading.pilot(seed, rows=rows, cells=sizes.all_cells)
         pilot, n_rows = pilot.with_bounded_inputs(), pilot.without_copies(n_rows)
         sizes = cell_cost(features, n_rows, d)
         scales: dict[str, Array] = {}

@@ -205,7 +205,8 @@ class ClassRecipe(Recipe):
     def draw(self, request: PassRequest) -> DrawnMap:
         seed = seed_of(self.asked.random_state)
         rows = request.plan.pilot_rows // PILOT_BLOCKS
-        pilot, _ = request.reading.class_pilot(seed, rows=rows)
+        cells = request.plan.cost.all_cells
+        pilot, _ = request.reading.class_pilot(seed, rows=rows, cells=cells)
         return self.draw_for(request, pilot, seed)
 
     def draw_for(self, request: PassRequest, pilot: Pilot, seed: int) -> DrawnMap:
@@ -236,7 +237,8 @@ class ClassRecipe(Recipe):
         if drawn is not None and checkpoint is not None and checkpoint.store is not None:
             drawn = replace(drawn, row=class_row(drawn.row, ()))
             seed = int(checkpoint.store.header[SEED])
-        pilot, labels = reading.class_pilot(seed, rows=plan.pilot_rows // PILOT_BLOCKS)
+        rows, cells = plan.pilot_rows // PILOT_BLOCKS, plan.cost.all_cells
+        pilot, labels = reading.class_pilot(seed, rows=rows, cells=cells)
         met = tuple(as_label(request.opened, label) for label in labels)
         request = replace(request, plan=self.plan_of_classes(request, len(labels)))
         if drawn is None:

@@ -13,30 +13,34 @@ from rff_stream.leaf_layout import Layout, merge_chunks, n_rows_of
 from rff_stream.sources.protocol import Box, PlacesAlong, Source
 
 
-def pilot_boxes(source: Source, blocks: int, rows: int, seed: int) -> tuple[Iterator[Box], int]:
-    """Boxes for the pilot, in the order to read them, and the rows to keep of each.
+def pilot_boxes(
+    source: Source, blocks: int, rows: int, seed: int, *, most: int = 0
+) -> tuple[Iterator[Box], int, int]:
+    """Boxes for the pilot in the order to read them, how many to read, and rows to keep of each.
 
     The first ``blocks`` are spread over the rows that were asked for: boxes in which conditions
-    on coordinates leave nothing are passed over, others are cut to what they leave. All the rest
+    on coordinates leave nothing are passed over, others are cut to what they leave. Up to
+    ``most`` are read, where there are as many, and give as many rows together. All the rest
     follows in seeded order, for data whose first blocks hold no valid row. No two overlap. Data
     of at most ``blocks`` × ``rows`` rows are taken whole.
     """
     possible = source.possible_places()
     whole: Box = _clip(tuple((0, size) for size in source.shape), possible)
     if n_rows_of(source) <= blocks * rows or _is_small(source, whole, possible, blocks * rows):
-        return iter([whole]), blocks * rows
+        return iter([whole]), blocks, blocks * rows
     chunks = Layout(merge_chunks(source, source.bounds, 4 * rows))
     kept = _with_rows(chunks, possible)
     count = len(kept)
     if count < blocks:
         boxes = [_clip(chunks.box(int(i)), possible) for i in kept]
         return _cut_boxes(source, boxes, blocks, rows, possible, seed)
+    wanted, blocks = blocks * rows, max(blocks, min(count, most))
     rng = np.random.default_rng(seed)
     strata = np.arange(blocks + 1) * count // blocks
     spread = rng.integers(strata[:-1], strata[1:])
     others = rng.permutation(np.setdiff1d(np.arange(count), spread))
     order = kept[np.concatenate([spread, others])]
-    return (_clip(chunks.box(int(i)), possible) for i in order), rows
+    return (_clip(chunks.box(int(i)), possible) for i in order), blocks, -(-wanted // blocks)
 
 
 def _with_rows(chunks: Layout, possible: PlacesAlong | None) -> np.ndarray[Any, Any]:
@@ -87,10 +91,10 @@ def _cut_boxes(
     rows: int,
     possible: PlacesAlong | None,
     seed: int,
-) -> tuple[Iterator[Box], int]:
+) -> tuple[Iterator[Box], int, int]:
     """For few chunks: several short boxes in each if that is cheap, otherwise whole chunks."""
     if not boxes:
-        return iter(()), rows
+        return iter(()), blocks, rows
     pieces = -(-blocks // len(boxes))
     model = boxes[0] if possible is None else max(boxes, key=lambda b: _n_selected(b, possible))
     sizes = [hi - lo for lo, hi in model]
@@ -98,11 +102,11 @@ def _cut_boxes(
     whole = source.cost(model)
     length = max(1, -(-4 * rows * sizes[axis] // max(whole.rows, 1)))
     if source.n_rows is None or length * pieces >= sizes[axis]:
-        return iter(boxes), rows * pieces
+        return iter(boxes), blocks, rows * pieces
     start = model[axis][0]
     one = _replace_range(model, axis, (start, start + length))
     if source.cost(one).decoded_bytes * pieces > 2 * whole.decoded_bytes:
-        return iter(boxes), rows * pieces
+        return iter(boxes), blocks, rows * pieces
     along = None if possible is None else possible[axis]
     runs = [list(_spread_runs(box[axis], along, pieces, length)) for box in boxes]
     first = [
@@ -111,7 +115,7 @@ def _cut_boxes(
         for pair in own
     ]
     gaps = _gaps(boxes, runs, axis, length, along, seed)
-    return chain(first, gaps), rows
+    return chain(first, gaps), blocks, rows
 
 
 def _spread_runs(

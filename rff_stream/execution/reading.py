@@ -77,34 +77,37 @@ class Reading:
         known = self.source.n_rows
         return plan.layout.n_boxes << UNKNOWN_PLACES if known is None else known
 
-    def pilot(self, seed: int = 0, *, rows: int = PILOT_ROWS) -> Pilot:
+    def pilot(self, seed: int = 0, *, rows: int = PILOT_ROWS, cells: int = 0) -> Pilot:
         """At most 32 blocks of at most ``rows`` valid rows; all rows of small data. Copies are one.
+
+        For so many cells, which know only the pilot rows inside of them, as many rows come from
+        up to as many blocks: a part of a grid from which none came would have a poor map.
 
         Raises DataError: if there is no valid row.
         """
-        return self._pilot(seed, labelled=False, rows=rows)[0]
+        return self._pilot(seed, labelled=False, rows=rows, cells=cells)[0]
 
     def class_pilot(
-        self, seed: int = 0, *, rows: int = PILOT_ROWS
+        self, seed: int = 0, *, rows: int = PILOT_ROWS, cells: int = 0
     ) -> tuple[Pilot, tuple[Any, ...]]:
         """The pilot of labelled rows, its y one-hot, and the labels that it holds, sorted."""
-        pilot, met = self._pilot(seed, labelled=True, rows=rows)
+        pilot, met = self._pilot(seed, labelled=True, rows=rows, cells=cells)
         labels = sorted_labels(met)
         at = np.array([labels.index(label) for label in met])
         codes = at[pilot.y[:, 0].astype(int)]
         return replace(pilot, y=one_hot(codes, len(labels))), labels
 
     def _pilot(
-        self, seed: int, *, labelled: bool, rows: int = PILOT_ROWS
+        self, seed: int, *, labelled: bool, rows: int, cells: int
     ) -> tuple[Pilot, tuple[Any, ...]]:
         """Pilot rows, and the labels that y numbers."""
-        boxes, rows = pilot_boxes(self.source, PILOT_BLOCKS, rows, seed)
+        boxes, blocks, rows = pilot_boxes(self.source, PILOT_BLOCKS, rows, seed, most=cells)
         leaves = (Leaf(box, i << UNKNOWN_PLACES) for i, box in enumerate(boxes))
         total, statistic = PilotRows(np.empty((0, 0))), PilotStatistic(rows, seed, labelled)
         fewest = PILOT_ROWS if self.source.possible_places() is None else SELECTED_ROWS
         seen = 0
         for turn in count():
-            some = list(islice(leaves, PILOT_BLOCKS))
+            some = list(islice(leaves, blocks))
             if not some or (turn >= PILOT_TURNS and len(total.rows) >= PILOT_ROWS):
                 break
             tally = self.add_up(statistic, some, words="pilot")

@@ -70,7 +70,7 @@ def neighbouring_rows(
     if reading.source.n_rows is not None and len(rows.x) >= reading.source.n_rows / 2:
         return near, True
     size = max(min(MOST_OF_LEAF, n_rows_of(reading.source) // (4 * WINDOWS)) // 4, PILOT_ROWS)
-    boxes, _ = pilot_boxes(reading.source, WINDOWS, size, seed)
+    boxes, *_ = pilot_boxes(reading.source, WINDOWS, size, seed)
     leaves = [Leaf(box, 0) for box, _ in zip(boxes, range(WINDOWS), strict=False)]
     found: WindowRows = reading.add_up(
         WindowStatistic(BLOCK_ROWS, seed), leaves, words="pilot"
