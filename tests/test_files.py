@@ -214,6 +214,39 @@ def netcdf_folder(folder: Path, cubes: list[xr.Dataset]) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("end", ["parquet", "csv"])
+def test_numbers_of_every_file_fit_in_their_column(tmp_path, end):
+    """The types were those of the first file: whole numbers there refused others, or cut them."""
+    whole = table(0).round().astype({"u": "int32"})
+    folder = written(tmp_path / "days", 0, 1, end=end)
+    write(folder / f"d00.{end}", whole)
+    rows = pd.concat([whole, table(1)])
+    model = ridge().fit(rows, "t", inputs=["u", "v"])
+    np.testing.assert_allclose(model.predict(folder), model.predict(rows), atol=1e-10)
+    assert model.residuals(folder).n == small(folder).n_rows_ == 120
+
+
+@pytest.mark.parametrize("end", ["parquet", "csv"])
+def test_a_column_that_one_file_lacks_or_has_of_another_kind_is_refused(tmp_path, end):
+    """Rows without the column were left out as missing ones are; numbers became truths."""
+    folder = written(tmp_path / "days", 0, 1, end=end)
+    model = small(folder, missing_rows="drop")
+    write(folder / f"d01.{end}", table(1).drop(columns="v"))
+    for verb in (model.predict, model.residuals, model.score):
+        with pytest.raises(DataError, match=rf"d01\.{end} has no column 'v'"):
+            verb(folder)
+    write(folder / f"d00.{end}", table(0).assign(u=table(0).u > 0))
+    write(folder / f"d01.{end}", table(1))
+    with pytest.raises(DataError, match=rf"'u' is bool in d00\.{end} and double in d01\.{end}"):
+        model.predict(folder)
+    times = pd.Series(pd.date_range("2020-01-01", periods=60, freq="h"))
+    write(folder / f"d00.{end}", table(0).assign(day=times))
+    write(folder / f"d01.{end}", table(1).assign(day=times.dt.tz_localize("UTC")))
+    assert model.residuals(folder).n == 120  # it is not used
+    with pytest.raises(DataError, match=r"'day' is timestamp\[.*neither can stand for the other"):
+        ridge().fit(folder, "t")
+
+
 def test_a_csv_that_cannot_be_read_is_named_with_a_remedy(tmp_path):
     folder = written(tmp_path / "days", 0, 1, end="csv")
     (folder / "d02.csv").touch()

@@ -15,7 +15,8 @@ import shutil
 import tempfile
 import weakref
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -38,6 +39,8 @@ from rff_stream.text_formatting import cause_words, hide_options
 
 GROUP_ROWS = 65_536
 """Rows in a row group of a temporary file: about a leaf."""
+
+FILES = "pyarrow._dataset.FileSystemDataset"
 
 IN_MEMORY = ("polars.dataframe", "pyarrow.lib.Table", "pyarrow.lib.RecordBatch")
 
@@ -107,11 +110,77 @@ def schema_names(schema: Any) -> list[str]:
 def open_dataset(selection: Selection) -> VariablesSource:
     """A source of the rows of a pyarrow Dataset: Parquet by row groups, others through a copy."""
     dataset = selection.X
-    has_files = is_from(dataset, "pyarrow._dataset.FileSystemDataset")
+    has_files = is_from(dataset, FILES)
     if not has_files or dataset.format.default_extname != "parquet" or is_filtered(dataset):
         return open_query(selection)
     groups = RowGroups.of(dataset)
-    return align(stored_table(groups), selection).source(as_it_is, selection)
+    builder = align(stored_table(groups), selection)
+    for variable in builder.variables:
+        if isinstance(variable.data, RowGroupsColumn):  # else values beside the table
+            check_column(groups.fragments, variable.data.name)
+    return builder.source(as_it_is, selection)
+
+
+def one_schema(files: Sequence[Any], schema: Any) -> Any:
+    """The schema of several files: a column of numbers has a type that holds those of every file.
+
+    That of a dataset is of its first file.
+    """
+    if len(files) > 1:
+        kinds = [types_in(files, field.name) for field in schema]
+        for i, (field, own) in enumerate(zip(schema, kinds, strict=True)):
+            if len(own) > 1:
+                schema = schema.set(i, field.with_type(common_type(field.type, list(own))))
+    return schema
+
+
+def types_in(files: Sequence[Any], name: str) -> dict[Any, str]:
+    """The types that a column has in some files, each with the name of a file."""
+    found: dict[Any, str] = {}
+    for file in files:
+        schema = file.physical_schema
+        if (place := schema.get_field_index(name)) >= 0:
+            found.setdefault(schema.field(place).type, Path(str(file.path)).name)
+    return found
+
+
+def common_type(first: Any, kinds: Sequence[Any]) -> Any:
+    """The type of a column of several: numbers of every file are in it; else that of the first."""
+    import pyarrow as pa
+
+    types = pa.types
+    known = [kind for kind in kinds if not types.is_null(kind)]
+    if known and all(types.is_integer(kind) or types.is_floating(kind) for kind in known):
+        whole = all(types.is_integer(kind) for kind in known) and pa.uint64() not in known
+        return pa.int64() if whole else pa.float64()
+    return known[0] if known and types.is_null(first) else first
+
+
+def check_column(files: Sequence[Any], name: str) -> None:
+    """Refuse a column that a file lacks, as its rows are not those with missing values.
+
+    And one of truths in one file and numbers in another, which became truths; and one of times
+    with a zone and without.
+    """
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    for file in files:
+        partition = ds.get_partition_keys(file.partition_expression)
+        if name not in file.physical_schema.names and name not in partition:
+            raise DataError(
+                f"{Path(str(file.path)).name} has no column {name!r}, which other files have. Give "
+                f"the files that have it, or write it, empty where values are missing."
+            )
+    kinds = types_in(files, name)
+    truths = {pa.types.is_boolean(kind) for kind in kinds if not pa.types.is_null(kind)}
+    zones = {kind.tz is not None for kind in kinds if pa.types.is_timestamp(kind)}
+    if len(truths) > 1 or len(zones) > 1:
+        told = " and ".join(f"{kind} in {file}" for kind, file in kinds.items())
+        raise DataError(
+            f"Column {name!r} is {told}, and neither can stand for the other. A column has one "
+            f"kind of values in all files. Write them alike."
+        )
 
 
 def is_filtered(dataset: Any) -> bool:
@@ -125,8 +194,18 @@ def is_filtered(dataset: Any) -> bool:
 
 def open_query(selection: Selection) -> VariablesSource:
     """A source of what is read from its start only: written once to a temporary file."""
-    used = columns_asked_for(schema_of(selection.X), selection)
-    groups = RowGroups.of(*written(selection.X, used))
+    import pyarrow.dataset as ds
+
+    X = selection.X
+    files = () if not is_from(X, FILES) or is_filtered(X) else tuple(X.get_fragments())
+    if files:
+        with readable():
+            schema = one_schema(files, X.schema)
+        X = ds.FileSystemDataset(files, schema, X.format, X.filesystem)
+    used = columns_asked_for(schema_of(X), selection)
+    for name in used:
+        check_column(files, name)
+    groups = RowGroups.of(*written(X, used))
     return align(stored_table(groups), selection).source(as_it_is, selection)
 
 
@@ -156,12 +235,26 @@ def columns_asked_for(schema: Any, selection: Selection) -> list[str]:
     return [variable.name for variable in builder.variables]
 
 
+@contextmanager
+def readable() -> Iterator[None]:
+    """Errors of Arrow about rows that are read inside are errors of the data, with a remedy."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except pa.ArrowInvalid as cause:
+        raise DataError(
+            f"The rows cannot be read: {cause_words(cause)}. Every file must be whole and have the "
+            f"same columns, and a column one type: that of its first values in CSV, where 1 is an "
+            f"integer and 1.0 is none."
+        ) from cause
+
+
 def written(X: Any, columns: Sequence[str]) -> tuple[Any, Folder]:
     """A dataset of one temporary Parquet file with these columns, and its folder.
 
     Raises DataError: values are not of the type of their column, or a file is damaged.
     """
-    import pyarrow as pa
     import pyarrow.dataset as ds
     import pyarrow.parquet as pq
 
@@ -170,16 +263,12 @@ def written(X: Any, columns: Sequence[str]) -> tuple[Any, Folder]:
         X.select(list(columns)).sink_parquet(folder.rows, row_group_size=GROUP_ROWS)
         return ds.dataset(folder.rows, format="parquet"), folder
     batches = batches_of(X, columns)
-    with pq.ParquetWriter(folder.rows, batches.schema, write_page_checksum=True) as writer:
-        try:
-            for batch in batches:
-                writer.write_batch(batch, row_group_size=GROUP_ROWS)
-        except pa.ArrowInvalid as cause:
-            raise DataError(
-                f"The rows cannot be read: {cause_words(cause)}. Every file must be whole and have "
-                f"the same columns, and a column one type: that of its first values in CSV, where "
-                f"1 is an integer and 1.0 is none."
-            ) from cause
+    with (
+        pq.ParquetWriter(folder.rows, batches.schema, write_page_checksum=True) as writer,
+        readable(),
+    ):
+        for batch in batches:
+            writer.write_batch(batch, row_group_size=GROUP_ROWS)
     return ds.dataset(folder.rows, format="parquet"), folder
 
 
@@ -252,7 +341,8 @@ class RowGroups:
             for group in fragment.row_groups:
                 groups.append((i, int(group.id)))
                 lengths.append(int(group.num_rows))
-        schema = dataset.schema
+        with readable():
+            schema = one_schema(fragments, dataset.schema)
         categories = categories_written(fragments[0], schema) if fragments else {}
         return cls(fragments, tuple(groups), boundaries(lengths), schema, categories, folder)
 
