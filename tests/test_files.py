@@ -181,13 +181,20 @@ def test_a_folder_may_begin_with_one_netcdf_file(tmp_path):
     ("other", "words"),
     [
         (lambda cube: cube.isel(lat=slice(None, None, -1)), "lat"),
+        (lambda cube: cube.drop_vars("height"), r"d01\.nc has no .height., which d00\.nc has"),
+        (
+            lambda cube: cube.assign(height=cube.height.assign_attrs(units="km")),
+            r"height. is in .m. in d00\.nc, and in .km. in d01\.nc",
+        ),
         (lambda cube: cube.drop_vars("lat"), r"d00\.nc has the coordinates.*d01\.nc has .time"),
     ],
 )
 def test_netcdf_files_that_do_not_fit_together_are_refused(tmp_path, other, words):
-    cubes = [cube_of(0), other(cube_of(1))]
-    with pytest.raises(DataError, match=rf"cannot be read as one: .*{words}.*Correct the files"):
-        ridge().fit(netcdf_folder(tmp_path / "days", cubes), "t", inputs=["height", "time"])
+    folder = netcdf_folder(tmp_path / "days", [cube_of(0), other(cube_of(1))])
+    model = ridge().fit(cube_of(0), "t", inputs=["height", "time"])
+    for verb in (model.predict, model.residuals, lambda X: model.fit(X, "t")):
+        with pytest.raises(DataError, match=rf"cannot be read as one: .*{words}.*Correct the file"):
+            verb(folder)
 
 
 def test_a_field_without_time_is_that_of_its_file(tmp_path):
@@ -200,10 +207,19 @@ def test_a_field_without_time_is_that_of_its_file(tmp_path):
     np.testing.assert_allclose(model.residuals(folder).rmse(), other.residuals(dense).rmse())
 
 
+def test_a_variable_that_is_not_used_may_be_absent_in_a_netcdf_file(tmp_path):
+    cubes = [cube_of(0).assign(other=1.0), cube_of(1)]
+    folder = netcdf_folder(tmp_path / "days", cubes)
+    model = ridge().fit(folder, "t", inputs=["height", "time"])
+    assert model.residuals(folder).n == model.n_rows_ == 200
+    netcdf_folder(tmp_path / "later", [cube_of(2), cube_of(3).drop_vars("t")])
+    assert model.predict(tmp_path / "later").sizes == {"time": 10, "lat": 20}
+
+
 def cube_of(day: int) -> xr.Dataset:
     """Five steps of time on 20 latitudes, with a field of latitude alone."""
     t = np.random.default_rng([6, day]).normal(size=(5, 20))
-    fields = {"t": (("time", "lat"), t), "height": ("lat", np.arange(20.0))}
+    fields = {"t": (("time", "lat"), t), "height": ("lat", np.arange(20.0), {"units": "m"})}
     return xr.Dataset(fields, {"time": np.arange(5.0) + 5 * day, "lat": np.arange(20.0)})
 
 

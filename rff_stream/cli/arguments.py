@@ -436,7 +436,7 @@ def open_data(data: str) -> Any:
     if format_of(data) != "netcdf":
         return data
     files = files_at(data)
-    return open_together(files, None) if files else netcdf(data)
+    return open_together(files, None, inputs=()) if files else netcdf(data)
 
 
 def source_of(data: str, chosen: RowOptions, seed: int, *, labels: bool = False) -> Any:

@@ -48,7 +48,7 @@ def fit(
     together = bool(new) and files_below(data.X, data.storage_options) is not None
     if together:
         files = [each.file for each in new]  # without copies of the same content
-        data = replace(data, X=open_together(files, data.y, data.storage_options))
+        data = replace(data, X=open_together(files, data.y, data.storage_options, data.inputs))
     opened = open_rows(recipe, data)
     reading = Reading(opened.source, progress=recipe.asked.progress)
     plan = recipe.plan(reading, opened.columns)

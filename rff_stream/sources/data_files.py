@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from rff_stream.sources.paths import (
     is_remote,
     netcdf,
 )
+from rff_stream.sources.request import as_names
 from rff_stream.text_formatting import cause_words, list_names, redact_url
 
 WHOLE = ("parquet", "ipc", "csv", "orc", "netcdf")
@@ -105,8 +107,9 @@ def files_below(
     if not isinstance(place, str | os.PathLike):
         return None
     path = os.fspath(place).removeprefix("file://")
-    if is_remote(path):
-        several = glob.has_magic(path) or format_of(path) == "zarr"
+    if is_remote(path):  # of a URL, ? is also where a query begins
+        folder = format_of(path) == "zarr" and "?" not in path
+        several = folder or any(sign in path for sign in "*[")
     else:
         several = Path(path).is_dir() or (glob.has_magic(path) and not Path(path).exists())
     return files_at(path, storage_options) if several else None
@@ -217,13 +220,17 @@ def is_complete(file: DataFile, storage_options: Mapping[str, Any] | None) -> bo
 
 
 def open_together(
-    files: Sequence[DataFile], y: Any, storage_options: Mapping[str, Any] | None = None
+    files: Sequence[DataFile],
+    y: Any,
+    storage_options: Mapping[str, Any] | None = None,
+    inputs: Sequence[Any] | str | None = None,
 ) -> Any:
     """The rows of files: a pyarrow Dataset, or an xarray one of NetCDF files.
 
     NetCDF files follow each other along the first dimension of the target; what lacks it, such as
-    heights, is that of each file where they differ. Folders below the one
-    that was given may name columns ("year=2020"); those above it do not.
+    heights, is that of each file where they differ. A variable that a file lacks is left out where
+    it is not among the ``inputs``, if they are given. Folders below the one that was given may name
+    columns ("year=2020"); those above it do not.
     """
     kinds = sorted({str(format_of(file.path)) for file in files})
     if len(kinds) > 1:
@@ -242,11 +249,17 @@ def open_together(
     dim = str(opened[0][name].dims[0])
     try:
         for each, file in zip(opened, files, strict=True):
-            if each.indexes.keys() != opened[0].indexes.keys():
-                raise ValueError(
-                    f"{files[0].name} has the coordinates {list_names(opened[0].indexes)}, "
-                    f"{file.name} has {list_names(each.indexes) or 'none'}"
+            check_alike(opened[0], each, files[0].name, file.name)
+        known = set.intersection(*({*each.variables} for each in opened))
+        lacked = sorted({*opened[0].data_vars} - known)
+        used = None if inputs is None else {stem(name) for name in as_names(inputs) or ()}
+        for variable in lacked:
+            if used is None or variable in used:
+                without = next(
+                    f for f, each in zip(files, opened, strict=True) if variable not in each
                 )
+                raise ValueError(f"{without.name} has no {variable!r}, which {files[0].name} has")
+        opened = [each.drop_vars([*(each.data_vars.keys() - known)]) for each in opened]
         return xarray.concat(
             [each.chunk() for each in opened], dim,
             data_vars="different", coords="different", compat="equals", join="exact",
@@ -257,6 +270,29 @@ def open_together(
             f"{dim!r}, and other coordinates are the same in all of them. Correct the files, or "
             f"open them yourself, as xarray.open_mfdataset does."
         ) from cause
+
+
+def stem(name: Any) -> str:
+    """The variable of an input: "time" of time.hour, "sky" of sky=rain, "u" of u[level=500]."""
+    return re.split(r"[.=\[]", str(name), maxsplit=1)[0]
+
+
+def check_alike(first: Any, other: Any, first_name: str, name: str) -> None:
+    """Refuse a NetCDF file whose rows mean something else than those of the first.
+
+    Raises ValueError: naming the coordinate or the variable.
+    """
+    if other.indexes.keys() != first.indexes.keys():
+        raise ValueError(
+            f"{first_name} has the coordinates {list_names(first.indexes)}, "
+            f"{name} has {list_names(other.indexes) or 'none'}"
+        )
+    for variable in first.variables.keys() & other.variables.keys():
+        units = [str(each[variable].attrs.get("units", "")) for each in (first, other)]
+        if all(units) and units[0] != units[1]:
+            raise ValueError(
+                f"{variable!r} is in {units[0]!r} in {first_name}, and in {units[1]!r} in {name}"
+            )
 
 
 def dataset_of_files(

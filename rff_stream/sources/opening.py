@@ -191,7 +191,8 @@ def open_selection(selection: Selection) -> Source:
         from rff_stream.sources.data_files import files_below, open_together
 
         if files := files_below(selection.X, selection.storage_options):
-            together = open_together(files, selection.y, selection.storage_options)
+            names = selection.columns.inputs if selection.columns else selection.inputs
+            together = open_together(files, selection.y, selection.storage_options, names)
             return open_selection(replace(selection, X=together))
     source: Source = import_module(opener.module, __package__).open_container(selection)
     return source
