@@ -116,7 +116,7 @@ import json, sys, time
 import dask
 import rff_stream as rs
 from rff_stream.from_moments import group_errors
-from rff_stream.planning import peak_bytes
+from rff_stream.process_memory import peak_bytes
 R = int(sys.argv[3])
 dask.config.set(num_workers=2)  # as planned above
 model = rs.KernelRidge(

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
-import sys
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
@@ -22,10 +19,10 @@ from rff_stream.leaf_layout import (
     lay_out,
     n_rows_of,
 )
-from rff_stream.length_scales.budget import seconds_by_default
 from rff_stream.moments.accumulate import SumsDtype, resolve_sums
 from rff_stream.notebook_display import plan_card
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS
+from rff_stream.process_memory import available_memory
 from rff_stream.sources.protocol import SLAB_ROWS, BoxCost, Source
 from rff_stream.text_formatting import format_bytes, format_seconds
 
@@ -34,6 +31,7 @@ if TYPE_CHECKING:
 
 SAMPLE_ROWS = 2000  # that the moments of a group keep, unless told otherwise
 PILOT_COPIES = 4  # joined, scaled, and what statistics make of them
+LEAST_SEARCH_SECONDS = 10.0  # that a search may take where the pass takes less
 SEARCH_BYTES = 96 << 20  # of a search for length-scales: maps of its rows, three at a time
 BASE_BYTES = 320 << 20  # interpreter, NumPy, Dask, xarray, Zarr
 SCHEDULING_SECONDS = 1.2e-3  # of driver and scheduler, for a leaf and its share of the tree
@@ -238,7 +236,8 @@ class Plan(Sizes):
     @property
     def default_limit(self) -> float:
         """CPU seconds that a search may take if nothing is said; on any number of threads."""
-        return seconds_by_default(self._reading + self._summing + self.cost.solve_seconds(self))
+        pass_seconds = self._reading + self._summing + self.cost.solve_seconds(self)
+        return max(LEAST_SEARCH_SECONDS, pass_seconds)
 
     @property
     def _in_threads(self) -> bool:
@@ -451,41 +450,3 @@ def check_memory(found: Plan, memory: int | None = None) -> None:
         f"{format_bytes(found.solve_bytes)}). Nothing was read. Lower n_components, use fewer "
         "threads or groups (or order=1), smaller chunks, or allow more memory."
     )
-
-
-def machine_memory() -> int:
-    """Bytes of memory in this machine."""
-    if hasattr(os, "sysconf"):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    import psutil  # Windows; comes with distributed
-
-    return int(psutil.virtual_memory().total)
-
-
-def available_memory() -> int:
-    """Bytes this process may use: the container's limit, or the machine's memory."""
-    total = machine_memory()
-    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        path = Path(name)
-        text = path.read_text().strip() if path.is_file() else "max"
-        if text.isdigit():
-            total = min(total, int(text))
-    return total
-
-
-STATUS = Path("/proc/self/status")
-
-
-def peak_bytes() -> int:
-    """Most resident bytes since this program began; of the process where that is not told.
-
-    On Linux ``ru_maxrss`` also counts what the parent held when it started this process.
-    """
-    if STATUS.is_file():
-        for line in STATUS.read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    import resource  # absent outside POSIX
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

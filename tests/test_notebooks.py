@@ -24,7 +24,7 @@ import os, resource, runpy, sys
 runpy.run_path(sys.argv[1], run_name="__main__")
 own = resource.getrusage(resource.RUSAGE_SELF)
 used = own.ru_utime + own.ru_stime
-from rff_stream.planning import peak_bytes
+from rff_stream.process_memory import peak_bytes
 print("measured", used, peak_bytes())
 """
 

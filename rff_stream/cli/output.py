@@ -113,7 +113,7 @@ def of_model(model: Any) -> tuple[Facts, list[Line]]:
 
 def of_fit(model: Any, seconds: float) -> tuple[Facts, list[Line]]:
     """What a fit made, and what it took."""
-    from rff_stream.planning import peak_bytes
+    from rff_stream.process_memory import peak_bytes
 
     facts, lines = of_model(model)
     seen, peak, promised = model.n_rows_ + model.n_missing_, peak_bytes(), model.plan_.process_bytes

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rff_stream.demo.cube import INPUTS, NOISE_VARIANCE, TARGET, Cube, write_cube
-from rff_stream.planning import peak_bytes
+from rff_stream.process_memory import peak_bytes
 from rff_stream.text_formatting import format_bytes
 
 __all__ = ["Cube", "Figures", "fit_and_score", "write_cube"]

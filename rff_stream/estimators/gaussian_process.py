@@ -35,8 +35,8 @@ from rff_stream.model.predict import inputs_of_rows
 from rff_stream.model.values_in_memory import in_memory
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.moments.copies import distinct_rows
-from rff_stream.planning import available_memory
 from rff_stream.predictors import BandEdge, RowFunction
+from rff_stream.process_memory import available_memory
 from rff_stream.sources.labelled import with_meaning
 from rff_stream.systems.spectrum import alpha_of_targets
 from rff_stream.text_formatting import format_bytes

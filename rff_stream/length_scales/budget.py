@@ -19,14 +19,6 @@ COLUMN_SECONDS = 0.28e-9
 PRODUCT_SECONDS = 0.1e-9
 """Of one multiplication and addition in a product of large matrices."""
 
-LEAST_SECONDS = 10.0
-"""What a search may take where the pass takes less, and nothing is said."""
-
-
-def seconds_by_default(pass_seconds: float) -> float:
-    """What a search may take where nothing is said: as much as the pass, and at least 10 s."""
-    return max(LEAST_SECONDS, pass_seconds)
-
 
 def seconds_of_look(n_rows: int, n_inputs: int, radial: bool) -> float:
     """One value of the evidence of a window, with its slope."""

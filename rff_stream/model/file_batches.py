@@ -12,7 +12,7 @@ from rff_stream.errors import DataError, ModelError
 from rff_stream.model.fitted import Added, Fitted, Ledger
 from rff_stream.model.recipe import PassRequest, PassResult, Recipe, unread
 from rff_stream.moments import AugmentedRow
-from rff_stream.planning import available_memory
+from rff_stream.process_memory import available_memory
 from rff_stream.sources import HoldOut, Selection
 from rff_stream.sources.container_types import is_names
 from rff_stream.sources.data_files import (

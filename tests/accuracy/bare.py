@@ -55,7 +55,7 @@ from regression import Split, folder, raw
 
 from rff_stream import GaussianProcessRegressor, KernelClassifier
 from rff_stream.errors import RffStreamError
-from rff_stream.planning import peak_bytes
+from rff_stream.process_memory import peak_bytes
 
 PENALTIES = np.geomspace(1e-6, 1e6, 13)
 """Ridge regression chooses one of them."""

@@ -33,7 +33,7 @@ from regression import folder, load
 
 import rff_stream as rs
 from rff_stream.errors import NumericalWarning
-from rff_stream.planning import peak_bytes
+from rff_stream.process_memory import peak_bytes
 
 KERNELS = (rs.Gaussian(), rs.Matern(nu=0.5), rs.Matern(nu=1.5), rs.Matern(nu=2.5))
 """They compete on compact windows of the training rows."""

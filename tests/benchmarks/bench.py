@@ -157,7 +157,8 @@ def whole_fit(library: str, store: str, components: int) -> Result:
     with threadpool_limits(1, user_api="blas"):  # threads that wait for others take CPU, too
         predict = fit()
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    from rff_stream.planning import peak_bytes  # of this process alone: a library may be without
+    # Of this process alone; imported here, as a process of another library may be without it.
+    from rff_stream.process_memory import peak_bytes
 
     peak = peak_bytes()
     x, y = rows(TEST_ROWS, seed=0)

@@ -104,7 +104,7 @@ def describe(model: Any, n_rows: int, cpu: float, wall: float) -> dict[str, Any]
     x = np.random.default_rng(99).uniform(size=(20_000, 4))
     mean, std = model.predict(x, return_std=True)
     error = truth(x) - mean
-    from rff_stream.planning import peak_bytes
+    from rff_stream.process_memory import peak_bytes
 
     peak = peak_bytes() / 2**30
     return {

@@ -20,7 +20,7 @@ import zarr
 
 import rff_stream as rs
 from rff_stream._array import Array, Float64
-from rff_stream.planning import peak_bytes
+from rff_stream.process_memory import peak_bytes
 
 CHUNK, NOISE = 1 << 20, 0.5
 
