@@ -18,7 +18,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.neighbors import KNeighborsRegressor
 
 import rff_stream as rs
-from rff_stream.grid.selection import compare_kernels
+from rff_stream.from_moments import compare_kernels
 
 # %% [markdown]
 # ## The sea at 100 m depth, from floats

@@ -15,19 +15,24 @@ from rff_stream.answers.penalty_selection import (
 from rff_stream.answers.posterior import Posterior, spectrum_under_prior
 from rff_stream.answers.principal_components import components, pre_images
 from rff_stream.answers.ridge import ridge
+from rff_stream.grid.selection import compare_kernels, cross_validate_grid
+from rff_stream.moments.functionals import observed
 
 __all__ = [
     "Posterior",
     "Selection",
     "aic",
     "bic",
+    "compare_kernels",
     "components",
     "cross_validate",
+    "cross_validate_grid",
     "density",
     "dual",
     "evidence",
     "gcv",
     "group_errors",
+    "observed",
     "pre_images",
     "ridge",
     "ridge_path",

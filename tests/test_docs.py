@@ -91,6 +91,8 @@ def test_the_site_names_every_public_name_and_command() -> None:
     pages = [page.read_text(encoding="utf-8") for page in (DOCS / "api").glob("*.rst")]
     for name in set(rs.__all__) - WITHOUT_EXAMPLE:
         assert f"   rff_stream.{name}\n" in "".join(pages), name
+    deep = [line.strip() for page in pages for line in page.splitlines() if line.count(".") > 2]
+    assert [name for name in deep if name.startswith("rff_stream.")] == []  # one import away
     commands = (DOCS / "command-line.md").read_text(encoding="utf-8")
     for command in main.commands:  # type: ignore[attr-defined]
         assert f"| `{command}` |" in commands, command

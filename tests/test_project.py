@@ -86,7 +86,7 @@ GRAPH_BUILDING = {
 SHORT_METHOD = 4
 
 # Who may import from the folder of a family: the public face, and the picture of a grid's kernels.
-FACE = {"__init__.py", "plot/selection.py"}
+FACE = {"__init__.py", "from_moments.py", "plot/selection.py"}
 
 
 def label(path: Path) -> str:

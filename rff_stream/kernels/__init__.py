@@ -31,7 +31,7 @@ from rff_stream.kernels.composed import Product, Sum
 from rff_stream.kernels.constant import Constant
 from rff_stream.kernels.from_functions import PairFunction, UserKernel
 from rff_stream.kernels.gaussian import Gaussian
-from rff_stream.kernels.kernel_argument import as_kernel, kernel_named, kernel_names
+from rff_stream.kernels.kernel_argument import as_kernel, kernel_named, kernel_names, translate
 from rff_stream.kernels.laplacian import Laplacian
 from rff_stream.kernels.linear import Linear
 from rff_stream.kernels.matern import Matern
@@ -67,4 +67,5 @@ __all__ = [
     "kernel_named",
     "kernel_names",
     "length_scale_vector",
+    "translate",
 ]
