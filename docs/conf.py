@@ -140,22 +140,24 @@ PICTURE = re.compile(r"^( *)!\[([^\]]*)\]\(([^)]*_static/([^)]+))\.png\)$", re.M
 
 
 def two_forms(_app: Any, _page: str, text: list[str]) -> None:
-    """Show the dark form of a picture to readers of the dark site, where there is one."""
+    """Show the dark form of a picture to readers of the dark site, where there is one.
+
+    The narrow form, where there is one, is for readers on a phone.
+    """
 
     def both(found: re.Match[str]) -> str:
         indent, words, path, name = found.groups()
         if not (HERE / "_static" / f"{name}-dark.png").exists():
             return found[0]
-        shown = (("light", path), ("dark", f"{path}-dark"))
+        shown = [("only-light", path), ("only-dark", f"{path}-dark")]
+        if (HERE / "_static" / f"{name}-narrow.png").exists():
+            phone = [("only-light", f"{path}-narrow"), ("only-dark", f"{path}-narrow-dark")]
+            shown = [(f"{form} only-wide", each) for form, each in shown]
+            shown += [(f"{form} only-narrow", each) for form, each in phone]
         lines = [
             line
             for form, each in shown
-            for line in (
-                f"```{{image}} {each}.png",
-                f":alt: {words}",
-                f":class: only-{form}",
-                "```",
-            )
+            for line in (f"```{{image}} {each}.png", f":alt: {words}", f":class: {form}", "```")
         ]
         return "\n".join(indent + line for line in lines)
 

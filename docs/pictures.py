@@ -39,8 +39,11 @@ NOTEBOOKS = HERE.parent / "notebooks"
 PAPER, INK = "#131416", "#CFD0D0"
 """Background and text of the dark site (Furo)."""
 
-Drawing = Callable[[], Figure]
-"""Draws what was computed before, in the colours that are set."""
+Drawing = Callable[..., Figure]
+"""Draws what was computed before, in the colours that are set; ``narrow`` for a phone."""
+
+NARROW = {"map"}
+"""Pictures that have a form for a phone, too: on 400 pixels the words of four maps are not read."""
 
 STEPS = (
     ("rows", "Zarr, NetCDF, Parquet,\nNumPy, Dask, xarray,\npandas, polars, Arrow"),
@@ -214,8 +217,9 @@ def map_() -> Drawing:
     covered = float(inside.where(unseen).sum() / unseen.sum())
     print(f"not read: RMSE {rmse:.3f} K, inside 95 %: {covered:.1%}")
 
-    def draw() -> Figure:
-        figure, axes = plt.subplots(2, 2, figsize=(12.8, 6.4), dpi=80, layout="constrained")
+    def draw(narrow: bool = False) -> Figure:
+        shape, size = ((4, 1), (5.0, 11.6)) if narrow else ((2, 2), (12.8, 6.4))
+        figure, axes = plt.subplots(*shape, figsize=size, dpi=80, layout="constrained")
         panels = axes.ravel()
         limits = float(sea.min()), float(sea.max())
         blank = sea.where(False).assign_attrs(sea.attrs)
@@ -231,9 +235,8 @@ def map_() -> Drawing:
         panels[2].set_title("standard deviation of a new observation")
         rs.plot.surface(error.assign_attrs(units="K", long_name="predicted − observed"), panels[3],
                         center=0)  # fmt: skip
-        panels[3].set_title(
-            f"error; where nothing was read {rmse:.2f} K, of which the noise is 0.30"
-        )
+        gap, words = "\n" if narrow else " ", "of which the noise is 0.30"
+        panels[3].set_title(f"error; where nothing was read {rmse:.2f} K,{gap}{words}")
         return figure
 
     return draw
@@ -393,11 +396,12 @@ def trim(path: Path) -> None:
 def keep(draw: Drawing, name: str) -> None:
     """Save both forms of a picture."""
     for form, colours in (("", {}), ("-dark", on_paper(PAPER, INK))):
-        with plt.rc_context(colours):
-            path = STATIC / f"{name}{form}.png"
-            draw().savefig(path)
-            plt.close("all")
-        in_few_colours(path)
+        for narrow in (False, True)[: 1 + (name in NARROW)]:
+            path = STATIC / f"{name}{'-narrow' if narrow else ''}{form}.png"
+            with plt.rc_context(colours):
+                (draw(narrow=True) if narrow else draw()).savefig(path)
+                plt.close("all")
+            in_few_colours(path)
 
 
 def in_few_colours(path: Path) -> None:

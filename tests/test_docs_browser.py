@@ -74,9 +74,19 @@ async function look(page) {
     if (node.parentElement.closest("pre,code,script,style,textarea,math,.cell_output")) continue;
     if (/\\\\\\(|\\\\\\[|\\$\\$|\\\\frac/.test(node.data)) tex.push(node.data.trim().slice(0, 80));
   }
-  const wide = [];
+  const broken = [], word = inside.createRange();
+  for (const title of inside.querySelectorAll("article h1")) {
+    const text = title.firstChild;
+    for (const each of (text && text.data || "").matchAll(/[^\\s-]+/g)) {
+      word.setStart(text, each.index);
+      word.setEnd(text, each.index + each[0].length);
+      if (new Set([...word.getClientRects()].map(box => box.top)).size > 1) broken.push(each[0]);
+    }
+  }
+  const wide = [], forms = {};
   for (const width of widths) {
     frame.style.width = width + "px";
+    forms[width] = images.filter(each => /_images.map/.test(each.src) && each.offsetWidth).length;
     if (root.scrollWidth <= width) continue;
     for (const each of inside.body.querySelectorAll("article *")) {
       const right = each.getBoundingClientRect().right;
@@ -85,7 +95,7 @@ async function look(page) {
     }
     if (!wide.length) wide.push(width + ": page " + root.scrollWidth);
   }
-  found[page] = {wide: wide.slice(0, 4), lost, hosts, tex};
+  found[page] = {wide: wide.slice(0, 4), lost, hosts, tex, broken, forms};
   frame.remove();
 }
 (async () => {
@@ -181,6 +191,16 @@ def seen(looked: dict[str, Any]) -> dict[str, Any]:
 def test_no_page_scrolls_sideways_on_screens_of_three_widths(seen: dict[str, Any]) -> None:
     """Code and tables that are wider than the page scroll by themselves."""
     assert {page: each["wide"] for page, each in seen.items() if each["wide"]} == {}
+
+
+def test_no_word_of_a_title_is_broken_on_a_phone(seen: dict[str, Any]) -> None:
+    """As "GaussianProces-sRegressor" was."""
+    assert {page: each["broken"] for page, each in seen.items() if each["broken"]} == {}
+
+
+def test_one_form_of_a_picture_is_seen_on_each_screen(seen: dict[str, Any]) -> None:
+    for page in ("index.html", "gallery.html"):
+        assert seen[page]["forms"] == {str(width): 1 for width in WIDTHS}
 
 
 @pytest.mark.parametrize("words", SEARCHES)
