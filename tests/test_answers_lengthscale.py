@@ -121,6 +121,10 @@ def test_relevance_sees_single_inputs_and_pairs_and_nothing_in_noise():
         noise = np.random.default_rng(seed).standard_normal((2500, 2))
         assert not relevant_inputs(x, noise, w).any()
         assert not relevant_inputs(x[:, :1], noise, w).any()
+    wide = np.random.default_rng(2).standard_normal((2500, 600))  # parts; a cosine of each in pairs
+    y = wide[:, 5] + wide[:, 410] * wide[:, 77]
+    found = relevant_inputs(wide, (y / y.std())[:, None], np.ones(2500))
+    assert np.flatnonzero(found).tolist() == [5, 77, 410]
     assert relevant_inputs(x[:, 5:6], both, w).all()
 
 

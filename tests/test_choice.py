@@ -319,11 +319,12 @@ def test_a_metric_that_left_out_rows_are_against_is_told_of(factor: float, rng: 
     search = MapSearch(rows, [rows], True, [rs.Gaussian()], shape, rng, only_metric=True)
     errors = rng.standard_normal((200, 1))
     for name, own in (("gaussian", errors), ("gaussian, metric", factor * errors[::-1])):
-        found = _Candidate(name, rs.Gaussian(), np.eye(2), 0.1, shape, own, 0.0)
+        learnt = name.endswith("metric")
+        found = _Candidate(name, rs.Gaussian(), np.eye(2), 0.1, shape, own, 0.0, learnt)
         search.candidates.append(found)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        search._take_metrics(1)
+        search._take_metrics()
     assert [each.name for each in search.candidates] == ["gaussian, metric"]
     words = [str(each.message) for each in told]
     assert len(words) == (factor > 1.5), words  # not where the difference is chance

@@ -11,10 +11,16 @@ from scipy.linalg import subspace_angles
 import rff_stream as rs
 from rff_stream.cells.map import LocalFeatures
 from rff_stream.features import Periodic, Projection, Then
+from rff_stream.length_scales.budget import SearchBudget, seconds_of_look
 from rff_stream.length_scales.left_out import CellShape
-from rff_stream.length_scales.map_search import MapSearch, _Candidate
+from rff_stream.length_scales.map_search import MapSearch, _Candidate, search_map
 from rff_stream.length_scales.shared_slopes import shared_directions
-from rff_stream.length_scales.window_evidence import MetricFit, RowWindow
+from rff_stream.length_scales.window_evidence import (
+    START_ALPHA,
+    MetricFit,
+    RowWindow,
+    WindowEvidence,
+)
 
 QUIET: dict[str, Any] = {"progress": False, "random_state": 0, "dtype": "float64"}
 A = np.array([[1.0, 0.5], [-1.0, 0.5], [0.0, 2.0]])
@@ -170,7 +176,8 @@ def wide_rows(n, d, rng):
 def test_of_many_inputs_a_few_directions_are_found(rng):
     """A matrix of 60² entries was not tried: there was no metric for more than 48 inputs."""
     X, y, truth = wide_rows(1100, 60, rng)
-    model = rs.GaussianProcessRegressor(kernel="gaussian", progress=False, random_state=0)
+    asked: dict[str, Any] = {"progress": False, "random_state": 0, "search_seconds": 1.0}
+    model = rs.GaussianProcessRegressor(kernel="gaussian", **asked)
     model.fit(X[:700], y[:700])
     encoding = getattr(model.features_, "encoding", None) or model.features_.maps[0].encoding
     assert encoding.n_components < 60
@@ -269,7 +276,7 @@ def test_a_second_turn_follows_wherever_errors_fall(first, turns, rng):
     errors, shares = rng.standard_normal((400, 1)), iter([first, 0.8])
 
     class Judged(MapSearch):
-        def _judge(self, name, fit, started, shape=None):
+        def _judge(self, name, fit, started, shape=None, *, is_learnt=False):
             own = next(shares) * errors[::-1]
             self.candidates.append(
                 _Candidate(name, fit.kernel, fit.matrix, fit.alpha, self.shape, own, 0.0)
@@ -313,3 +320,71 @@ def test_classes_and_other_losses_learn_a_metric(features, rng):
         y = wave + 0.1 * rng.standard_t(2, 800)
         robust = rs.KernelRegressor("huber", **asked).fit(X[:600], y[:600])
         assert np.mean((robust.predict(X[600:]) - wave[600:]) ** 2) < 0.02
+
+
+@pytest.mark.parametrize("kernel", [rs.Gaussian(), rs.Matern(nu=1.5)])
+def test_distances_of_many_columns_are_computed_once(kernel, rng):
+    """One length-scale multiplies them: the same evidence and slope as of the rows themselves."""
+    x, w = rng.standard_normal((40, 60)), rng.uniform(0.5, 2, 40)
+    y = x[:, :1] + 0.1 * rng.standard_normal((40, 1))
+    kept = WindowEvidence([RowWindow(x, y, w)], np.eye(60))
+    for factor in (0.02, 0.3):
+        value, slopes, to_alpha = kept._evaluate(kernel, kept._rows, 0.1, factor)
+        rows = [factor * each for each in kept._rows]
+        wanted, by_rows, by_alpha = kept._evaluate(kernel, rows, 0.1)
+        assert value == pytest.approx(wanted) and to_alpha == pytest.approx(by_alpha)
+        assert float(slopes[0]) == pytest.approx(float((rows[0] * by_rows[0]).sum()))
+    assert kept.at(kernel, 5.0) == kept._evaluate(kernel, kept._rows, START_ALPHA, 0.2)[0]
+
+
+def of_many(x, y, **choices):
+    rows = RowWindow(x, y, np.ones(len(x)))
+    kernels, rng = [rs.Matern(nu=1.5)], np.random.default_rng(1)
+    search = MapSearch(rows, [rows], True, kernels, CellShape(256, 256), rng, **choices)
+    return search_map(search), search
+
+
+def test_of_many_inputs_a_few_that_matter_are_found(rng):
+    """A length-scale for each of 1,000 inputs, found on a few rows, saw nothing (R² .5)."""
+    x = rng.standard_normal((700, 80))
+    signal = np.sin(2 * x[:, :1]) + x[:, 1:2] * x[:, 2:3] + x[:, 4:5]
+    found, search = of_many(
+        x, signal + 0.1 * rng.standard_normal((700, 1)), budget=SearchBudget(1.0)
+    )
+    assert found.left_out_error < 0.4
+    weight = np.abs(found.matrix).max(axis=1)
+    assert set(np.argsort(-weight)[:4].tolist()) == {0, 1, 2, 4}
+    # The rows that judge took no part: what the search sees are others
+    judged = np.concatenate([each.x for each in search.regions])[search.judges]
+    assert len(judged) + len(search.rows.x) == 700 and 100 < len(judged) < 250
+    assert found.n_rows == len(judged)
+
+
+def test_noise_of_many_inputs_gives_no_directions(rng):
+    x, y = rng.standard_normal((600, 100)), rng.standard_normal((600, 1))
+    found, _ = of_many(x, y, budget=SearchBudget(2.0))
+    assert found.left_out_error == pytest.approx(1, abs=0.1)
+    assert "directions" not in found.taken
+
+
+def test_copies_of_a_row_judge_together(rng):
+    """Else a row that the search saw would judge what it found."""
+    x = np.repeat(rng.standard_normal((300, 60)), 2, axis=0)
+    found, search = of_many(
+        x, x[:, :1] + 0.1 * rng.standard_normal((600, 1)), budget=SearchBudget(0.5)
+    )
+    judged = np.concatenate([each.x for each in search.regions])[search.judges]
+    seen = {tuple(row) for row in search.rows.x.tolist()}
+    assert len(judged) and not seen & {tuple(row) for row in judged.tolist()}
+    assert found.n_rows == len(judged)
+
+
+@pytest.mark.parametrize("d", [60, 400])
+def test_a_search_of_many_inputs_ends_within_its_budget(d, rng):
+    """Products with 1,000 columns were not counted: 59 CPU s where 10 were foreseen."""
+    x = rng.standard_normal((300, d))
+    y = x[:, :1] + 0.1 * rng.standard_normal((300, 1))
+    budget = SearchBudget(1.0)
+    of_many(x, y, budget=budget)
+    # A step of a climb under way has at most 20 looks at the rows that do not judge
+    assert budget.spent <= budget.limit + 21 * seconds_of_look(250, d, radial=True)

@@ -7,8 +7,12 @@
    windows alone, where both disagree.
 3. The best kernels learn a metric: a matrix A in place of one length-scale for each input, for
    functions of combinations of inputs. It is taken where left-out rows say so. Directions that do
-   nothing are left out. Of many inputs a few directions are found, by slopes that two halves share.
+   nothing are left out.
 4. Sizes of cells compete in the same way.
+
+Of many inputs the numbers of a metric are as many as the rows. So a few directions are found, by
+slopes that two halves share, before all else: from one length-scale for all inputs, or from the
+inputs that stand out. The rows that judge took no part in what they judge.
 
 A search goes on with what is within reach of the best, by paired differences of squared errors,
 and while there is something left of its budget.
@@ -19,7 +23,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +34,12 @@ from rff_stream.errors import warn
 from rff_stream.features.normal_scores import NormalScores
 from rff_stream.features.random_trees import random_cell
 from rff_stream.kernels import ExactKernel, Matern, RadialKernel
-from rff_stream.length_scales.budget import SearchBudget, seconds_of_judging, seconds_of_look
+from rff_stream.length_scales.budget import (
+    SearchBudget,
+    seconds_of_columns,
+    seconds_of_judging,
+    seconds_of_look,
+)
 from rff_stream.length_scales.left_out import (
     LEAST_REST,
     CellShape,
@@ -38,7 +47,7 @@ from rff_stream.length_scales.left_out import (
     left_out_errors,
     merge_inputs,
 )
-from rff_stream.length_scales.relevant_inputs import relevant_inputs
+from rff_stream.length_scales.relevant_inputs import relevant_inputs, seconds_of_relevance
 from rff_stream.length_scales.shared_slopes import seconds_of_directions, shared_directions
 from rff_stream.length_scales.window_evidence import (
     START_ALPHA,
@@ -115,8 +124,18 @@ inputs, so many directions at most."""
 MOST_OF_DIRECTIONS = 1000
 """Largest number of inputs of which directions are found: M is a matrix of their square."""
 
-TURNS = 8
-"""Most turns of the search for directions; it ends where one is no better."""
+TURNS, PATIENCE = 8, 2
+"""Most turns of the search for directions, and how many in a row may be no better: a second
+direction stands out only when the metric of the first is known well."""
+
+CHEAP = 0.1
+"""Share of the budget up to which a turn may follow one that was no better."""
+
+LOOKS_OF_STEPS = 6
+"""Looks at all windows of two first steps, about."""
+
+KEPT_SHARE = 0.25
+"""Share of the rows of many inputs that judge alone."""
 
 EXACT_ROWS = 1536
 """Rows up to which the process itself is fitted: one cell whose landmarks are all rows."""
@@ -299,6 +318,7 @@ class _Candidate:
     shape: CellShape
     errors: Float64  # (m, T)
     seconds: float
+    is_learnt: bool = False  # whether its matrix was learnt as a metric
 
     @property
     def squares(self) -> Float64:
@@ -362,6 +382,8 @@ class MapSearch:
     first_looks: list[_Candidate] = field(default_factory=list)
     """At inputs as they are and at their scores."""
     regions: list[RowWindow] = field(default_factory=list)
+    judges: Array | None = None
+    """Which rows of the regions judge; all of them unless there are many inputs."""
     _most_evidence: float = -np.inf  # a row, of the kernels so far
 
     def run(self) -> _Candidate:
@@ -378,16 +400,22 @@ class MapSearch:
         self.rows, self.blocks = scaled(self.rows), [scaled(each) for each in self.blocks]
         started = time.process_time()
         self.budget.reserve = self._seconds_to_judge(min(len(self.rows.x), JUDGED_ROWS), self.shape)
+        if self.of_many_inputs:
+            self._keep_rows()
         first = self._first_scales()
-        self.regions = self._regions(first.matrix)
+        self.regions = self.regions or self._regions(first.matrix)
         if self.normal_scores is not None and not self.budget.allows("normal scores"):
             self.normal_scores = None
         if self.normal_scores is not None:
             first = self._compare_scores(first, started, middle)
+        if self.of_many_inputs and first.kernel in self.kernels:
+            self._directions_of_many(first)
         started = time.process_time()
         windows = self._windows(first.matrix, *FEW_WINDOWS)
         for kernel in sorted(self.kernels, key=lambda each: each != first.kernel):
-            if self.candidates and not self.budget.allows(kernel.text):
+            if self.candidates and not self.budget.allows(
+                kernel.text, self._least(windows, kernel)
+            ):
                 continue
             fit = self._fit_kernel(windows, kernel, first)
             if fit is not None:
@@ -396,22 +424,26 @@ class MapSearch:
         self._compact_alone()
         if self.compares_scales:
             self._one_for_all()
-        if self.metric and 1 < (d := self.rows.x.shape[1]) <= MOST_OF_DIRECTIONS:
-            without = len(self.candidates)
-            learn = self._learn_metric if d <= MOST_OF_METRIC else self._learn_directions
-            near = self._near_best()[:DEVELOPED]
-            if near and learn(near[0]):
-                for each in near[1:]:
-                    self._share_metric(each)
-            if d <= MOST_OF_METRIC and self.candidates[without:]:
-                self._drop_directions(without)
-            if self.only_metric:
-                self._take_metrics(without)
+        if self.metric and self.rows.x.shape[1] > 1:
+            self._learn()
         if self.compares_scales:
             self._compare_scales()
         if self.sizes:
             self._compare_sizes()
         return self.best
+
+    @property
+    def of_many_inputs(self) -> bool:
+        """Whether there are more than a full metric is learnt of."""
+        return bool(self.rows.x.shape[1] > MOST_OF_METRIC)
+
+    @property
+    def _plain(self) -> list[_Candidate]:
+        return [each for each in self.candidates if not each.is_learnt]
+
+    @property
+    def _metrics(self) -> list[_Candidate]:
+        return [each for each in self.candidates if each.is_learnt]
 
     @property
     def best(self) -> _Candidate:
@@ -442,9 +474,11 @@ class MapSearch:
         Left-out rows helped to find its numbers: p of them save χ² of p degrees over n of the
         squared error (Akaike 1974). A metric has more numbers, and where it has not, both savings
         are chance: their difference is normal, about, of variance 2(p + p'). Without this, noise
-        alone gives a metric.
+        alone gives a metric. No number helped where the rows that judge are kept apart.
         """
         p, before = found.n_numbers, other.n_numbers
+        if self.judges is not None:
+            return 0.0
         numbers = 2.0 * max(p - before, 0)
         if _mixes(found.matrix) != _mixes(other.matrix):
             numbers += BY_CHANCE * np.sqrt(2 * (p + before))
@@ -484,10 +518,10 @@ class MapSearch:
         missed["a line"] = (y - basis @ (basis.T @ y)) / np.maximum(left, LEAST_REST)[:, None]
         return {name: float(np.sqrt((each**2).mean())) for name, each in missed.items()}
 
-    def _take_metrics(self, without: int) -> None:
+    def _take_metrics(self) -> None:
         """The metrics alone, as was asked for, and a warning where left-out rows tell against."""
-        plain = min(self.candidates[:without], key=lambda each: each.error)
-        self.candidates = self.candidates[without:]
+        plain = min(self._plain, key=lambda each: each.error)
+        self.candidates = self._metrics
         behind, spread = self.best.behind(plain)
         if behind > SURE * spread:
             warn(
@@ -545,27 +579,50 @@ class MapSearch:
         """Length-scales of one kernel, from several starts and then in its own units."""
         kernel = self.kernels[0] if len(self.kernels) == 1 else FIRST
         spread = input_scale(self.rows)
+        if self.of_many_inputs:
+            return self._first_of_many(kernel, spread)
         steps = np.median([neighbour_scale(block.x) for block in self.blocks], axis=0)
         windows = self._windows(np.diag(1 / steps), *FIRST_WINDOWS)
         matrices = [best_start(windows, kernel, unit, self.budget) for unit in (spread, steps)]
-        relevant = self._relevant_start(spread) if self.ard else None
-        matrices += [] if relevant is None else [relevant]
+        matter = self._relevant_inputs(spread) if self.ard else None
+        if matter is not None:
+            steps = np.where(matter, np.sqrt(matter.sum()), UNUSED * np.sqrt(len(matter)))
+            matrices.append(np.diag(1 / (spread * steps)))
         found = [
             climb_from(windows, kernel, each, self.ard, self._steps(FIRST_STEPS), self.budget)
             for each in matrices
         ]
         return max(found, key=lambda each: each.log_evidence)
 
-    def _relevant_start(self, unit: Float64) -> Float64 | None:
-        """From the inputs that matter alone; None where all do, or none is seen."""
+    def _first_of_many(self, kernel: ExactKernel, unit: Float64) -> MetricFit:
+        """One length-scale for all inputs, or one for each of those that matter alone.
+
+        One for each of many inputs takes more from few rows than they know. Sets alone: among many
+        inputs no row has near neighbours.
+        """
+        windows = self._windows(np.diag(1 / unit), FEW_WINDOWS[0], 0)
+        found = self._scaled(windows, kernel, np.diag(1 / unit))
+        matter = self._relevant_inputs(unit) if self.ard else None
+        if matter is None:
+            return found
+        start = best_multiple(windows, kernel, np.diag(1 / unit)[:, matter], self.budget)
+        few = climb_from(windows, kernel, start, True, self._steps(FIRST_STEPS), self.budget)
+        if few.log_evidence <= found.log_evidence:
+            return found
+        along = np.abs(few.matrix).sum(axis=0)  # 1/ℓ of each that matters
+        rest = np.linalg.norm(along * unit[matter]) / (UNUSED * np.sqrt(len(unit)))
+        inverse = rest / unit  # all others together move rows 1/30 as far
+        inverse[matter] = along
+        return replace(few, matrix=np.diag(inverse))
+
+    def _relevant_inputs(self, unit: Float64) -> Array | None:
+        """Which inputs (d,) matter; None where all do, or none is seen."""
         few = np.random.default_rng(0).permutation(len(self.rows.x))[:RELEVANT_ROWS]
         x, y = self.rows.x[few], self.rows.y[few]
         y = y - y.mean(axis=0)
+        self.budget.spent += seconds_of_relevance(len(x), x.shape[1], y.shape[1])
         matter = relevant_inputs((x - x.mean(axis=0)) / unit, y / deviation(y), self.rows.w[few])
-        if matter.all() or not matter.any():
-            return None
-        steps = np.where(matter, np.sqrt(matter.sum()), UNUSED * np.sqrt(len(unit)))
-        return np.diag(1 / (unit * steps))
+        return None if matter.all() or not matter.any() else matter
 
     def _fit_kernel(
         self, windows: Sequence[RowWindow], kernel: ExactKernel, first: MetricFit
@@ -583,9 +640,20 @@ class MapSearch:
         self._most_evidence = max(self._most_evidence, found.log_evidence / evidence.freedom)
         return found
 
+    def _least(self, windows: Sequence[RowWindow], kernel: ExactKernel) -> float:
+        """Seconds before a search ends for its budget: a step in each of two. Few inputs: 0, about.
+
+        A step takes some looks, and one at a kernel that is no function of distances a second
+        where there are a thousand inputs.
+        """
+        if not self.of_many_inputs:
+            return 0.0
+        radial, d = isinstance(kernel, RadialKernel), self.rows.x.shape[1]
+        return LOOKS_OF_STEPS * sum(seconds_of_look(len(each.x), d, radial) for each in windows)
+
     def _compact_alone(self) -> None:
         """Where seasons and weather act together, scattered rows see the former alone."""
-        least = min(self.candidates, key=lambda each: each.error)
+        least = min(self._plain, key=lambda each: each.error)
         if not self.budget.allows(f"{least.kernel.text}, near rows"):
             return
         started = time.process_time()
@@ -600,6 +668,32 @@ class MapSearch:
         moved = np.log(np.abs(found.matrix).sum(axis=0) / np.abs(least.matrix).sum(axis=0))
         if np.abs(moved).max() >= np.log(APART):
             self._judge(f"{least.kernel.text}, near rows", found, started)
+
+    def _learn(self) -> None:
+        """Metrics from the best kernels, and what is asked for of them."""
+        near = self._near_best()[:DEVELOPED]
+        if not self.of_many_inputs:
+            if near and self._learn_metric(near[0]):
+                for each in near[1:]:
+                    self._share_metric(each)
+            if self._metrics:
+                self._drop_directions()
+        elif near and self._can_have_directions and not near[0].is_learnt:
+            tried = [each.error for each in self._metrics]
+            if not tried or min(tried) < self._plain[0].error:  # else others find as little
+                self._learn_directions(near[0])
+        if self.only_metric:
+            self._take_metrics()
+
+    @property
+    def _can_have_directions(self) -> bool:
+        return bool(self.rows.x.shape[1] <= MOST_OF_DIRECTIONS)
+
+    def _directions_of_many(self, first: MetricFit) -> None:
+        """The first fit and directions from it, before each input has its own length-scale."""
+        self._judge(f"{first.kernel.text}, first length-scales", first, time.process_time())
+        if self.metric and self._can_have_directions and isinstance(first.kernel, RadialKernel):
+            self._learn_directions(self.candidates[-1])
 
     def _learn_metric(self, start: _Candidate) -> bool:
         """Whether a metric is better than its start: of a first turn and, if it helps, a second.
@@ -619,15 +713,15 @@ class MapSearch:
             found = WindowEvidence(windows, before.matrix, self.budget).climb_metric(
                 kernel, before.alpha, iterations=self._steps(METRIC_STEPS)
             )
-            self._judge(f"{kernel.text}, {name}", found, started)
+            self._judge(f"{kernel.text}, {name}", found, started, is_learnt=True)
             if self.candidates[-1].error >= before.error:
                 break
             before = self.candidates[-1]
         return self._is_better(before, start)
 
-    def _learn_directions(self, start: _Candidate) -> bool:
+    def _learn_directions(self, start: _Candidate) -> None:
         """The same for many inputs: a few directions, and a full metric of rows along them."""
-        kernel, fit, before = start.kernel, start.fit, start
+        kernel, fit, before, no_better = start.kernel, start.fit, start, 0
         assert isinstance(kernel, RadialKernel)
         d = self.rows.x.shape[1]
         for turn in range(1, TURNS + 1):
@@ -642,18 +736,20 @@ class MapSearch:
             if not leading.shape[1] and not self.only_metric:
                 break
             k = leading.shape[1] or d
-            windows = self._windows(found.whole, *FEW_WINDOWS)
-            along = self._scaled(windows, kernel, leading if k < d else found.whole)
+            matrix = leading if k < d else found.whole
+            windows = self._windows(matrix, *FEW_WINDOWS)
+            along = self._scaled(windows, kernel, matrix)
             if 1 < k < d:
                 along = WindowEvidence(windows, along.matrix, self.budget).climb_metric(
                     kernel, along.alpha, iterations=self._steps(LATER_STEPS)
                 )
-            self._judge(f"{name}, {k} of {d} directions", along, started)
-            if self.candidates[-1].error >= before.error:
+            self._judge(f"{name}, {k} of {d} directions", along, started, is_learnt=True)
+            judged = self.candidates[-1]
+            no_better = no_better + 1 if judged.error >= before.error else 0
+            if no_better == (PATIENCE if need <= CHEAP * self.budget.limit else 1):
                 break
-            before = self.candidates[-1]
-            fit = self._scaled(windows, kernel, found.whole)
-        return self._is_better(before, start)
+            before = min(before, judged, key=lambda each: each.error)
+            fit = self._scaled(windows[: FEW_WINDOWS[0]], kernel, found.whole)
 
     def _scaled(
         self, windows: Sequence[RowWindow], kernel: ExactKernel, matrix: Float64
@@ -662,14 +758,13 @@ class MapSearch:
         start = best_multiple(windows, kernel, matrix, self.budget)
         return climb_from(windows, kernel, start, False, self._steps(LATER_STEPS), self.budget)
 
-    def _drop_directions(self, without: int) -> None:
+    def _drop_directions(self) -> None:
         """The best metric along the directions that do something, where some do nothing.
 
         It comes before the whole one, so that it is taken where the difference is noise.
         """
-        plain, metrics = self.candidates[:without], self.candidates[without:]
-        best = min(metrics, key=lambda each: each.error)
-        if best.error >= min(each.error for each in plain) and not self.only_metric:
+        best = min(self._metrics, key=lambda each: each.error)
+        if best.error >= min(each.error for each in self._plain) and not self.only_metric:
             return
         d = self.rows.x.shape[1]
         need = seconds_of_directions(len(self.rows.x), d, self.rows.y.shape[1])
@@ -681,7 +776,7 @@ class MapSearch:
         k = found.leading.shape[1]
         if 0 < k < d:
             fit = MetricFit(best.kernel, found.of_metric(best.matrix), best.alpha, np.nan)
-            self._judge(f"{best.name}, {k} of {d} directions", fit, started)
+            self._judge(f"{best.name}, {k} of {d} directions", fit, started, is_learnt=True)
             self.candidates.insert(self.candidates.index(best), self.candidates.pop())
 
     def _share_metric(self, other: _Candidate) -> None:
@@ -697,7 +792,7 @@ class MapSearch:
         found = WindowEvidence(windows, scaled.matrix, self.budget).climb_metric(
             kernel, scaled.alpha, iterations=self._steps(LATER_STEPS)
         )
-        self._judge(f"{kernel.text}, metric", found, started)
+        self._judge(f"{kernel.text}, metric", found, started, is_learnt=True)
 
     # ------------------------------------------------------------------------------- windows
 
@@ -716,6 +811,21 @@ class MapSearch:
             return sets + [each for each in near if len(each.x) > 1]
         centres = self.rng.permutation(n)[:n_compact]
         return sets + compact_windows(rows, matrix, size=WINDOW_ROWS, centres=centres)
+
+    def _keep_rows(self) -> None:
+        """Take the rows that judge from those that the search sees; copies go together."""
+        if not self.in_rows:
+            self.regions = self._regions(np.eye(self.rows.x.shape[1]))
+            self.judges = np.ones(sum(len(each.x) for each in self.regions), bool)
+            return
+        same = np.unique(self.rows.x, axis=0, return_inverse=True)[1].ravel()
+        kept = (self.rng.random(same.max() + 1) < KEPT_SHARE)[same]
+        rows, marked = self.rows, np.column_stack([self.rows.y, kept])
+        self.rows = RowWindow(rows.x, marked, rows.w)
+        regions = self._regions(np.diag(1 / input_scale(rows)))
+        self.judges = np.concatenate([each.y[:, -1] > 0.5 for each in regions])
+        self.regions = [RowWindow(each.x, each.y[:, :-1], each.w) for each in regions]
+        self.rows = rows.part(np.flatnonzero(~kept))
 
     def _regions(self, matrix: Float64) -> list[RowWindow]:
         """Rows whose errors are compared: all, or some places at the full density of the data."""
@@ -798,18 +908,31 @@ class MapSearch:
             before, rows = self.candidates[-1].error, LARGER * rows
 
     def _judge(
-        self, name: str, fit: MetricFit, started: float, shape: CellShape | None = None
+        self,
+        name: str,
+        fit: MetricFit,
+        started: float,
+        shape: CellShape | None = None,
+        *,
+        is_learnt: bool = False,
     ) -> None:
         """One more candidate, with its errors in cells of a shape."""
         shape = shape or self.shape
-        self.budget.spent += self._seconds_to_judge(sum(len(e.x) for e in self.regions), shape)
+        n_rows, (d, k) = sum(len(each.x) for each in self.regions), fit.matrix.shape
+        self.budget.spent += self._seconds_to_judge(n_rows, shape)
+        self.budget.spent += seconds_of_columns(n_rows, d, k)
         if len(self.regions) == 1 and len(self.regions[0].x) <= shape.n_components:
             errors = left_out_residuals(self.regions[0], fit)
         else:
             errors = left_out_errors(fit, self.regions, shape, seed=0)  # the same trees for all
-        errors = self.errors_of(errors, np.concatenate([each.y for each in self.regions]))
+        y = np.concatenate([each.y for each in self.regions])
+        if self.judges is not None:
+            errors, y = errors[self.judges], y[self.judges]
+        errors = self.errors_of(errors, y)
         seconds = time.process_time() - started
-        found = _Candidate(name, fit.kernel, fit.matrix, fit.alpha, shape, errors, seconds)
+        found = _Candidate(
+            name, fit.kernel, fit.matrix, fit.alpha, shape, errors, seconds, is_learnt
+        )
         self.say(f"{name}: left-out error {found.error:.4g}, {seconds:.1f} CPU s")
         self.candidates.append(found)
 

@@ -14,20 +14,27 @@ import numpy as np
 from scipy import linalg, special, stats
 
 from rff_stream._array import Array, Float64
+from rff_stream.length_scales.budget import PRODUCT_SECONDS
 
 WAVES, PAIR_WAVES = 12, 4
 """Cosines of each input by itself, and of each of two inputs together."""
 
-MOST_OF_PAIRS = 256
-"""Inputs up to which pairs are looked at: of more there are so many that chance hides what few rows
-say, and their time grows with the square."""
+COLUMNS_OF_PAIRS = 1024
+"""Columns of which pairs are looked at; their time grows with the square. Of more than 256 inputs
+there are fewer cosines of each, and of more than this no pairs."""
+
+WAVE_SECONDS = 20e-9
+"""Of one cosine of one value, with its rank."""
 
 CHANCE = 0.01
 """Probability that anything is found in pure noise."""
 
-VALUES, LEAST_ROWS = 400_000, 300
-"""Number of values of x in the search (the first rows if there are many inputs), and the
-smallest number of rows."""
+VALUES = 400_000
+"""Values of x whose cosines are in memory together: twelve of each."""
+
+ROWS_OF_MANY, VALUES_OF_MANY, LEAST_ROWS = 3000, 3_000_000, 300
+"""Rows that are looked at where these are more values, and at most how many values; the smallest
+number of rows. The first rows are taken."""
 
 SHARE = 0.95
 """The strongest inputs are kept until they have this share of everything that was found."""
@@ -39,16 +46,22 @@ def relevant_inputs(x: Array, y: Float64, w: Float64) -> Array:
     Of rows x (n, d) in random order, y (n, T) centred and of unit variance. No input does where
     nothing stands out of noise. 16 n d²/2 flops: 0.1 CPU s for 6,000 rows of 32 inputs.
     """
-    most = max(VALUES // x.shape[1], LEAST_ROWS)
+    d = x.shape[1]
+    most = max(VALUES // d, min(ROWS_OF_MANY, VALUES_OF_MANY // d), LEAST_ROWS)
     x, y, w = x[:most], y[:most], w[:most]
-    n, d = x.shape
+    n = len(x)
     share = (w / w.mean())[:, None]
-    waves = _waves(x)
-    single = _strength(np.einsum("njk,nt->jkt", waves, y * share, optimize=True), n, d, w)
-    rest = y - _explained_share(waves[:, single > 0], y, share)
+    of_pairs = min(PAIR_WAVES, COLUMNS_OF_PAIRS // d) if d > 1 else 0
+    sums, first = [], []
+    for part in np.array_split(np.arange(d), -(-n * d // VALUES)):
+        waves = _waves(x[:, part])
+        sums.append(np.einsum("njk,nt->jkt", waves, y * share, optimize=True))
+        first.append(waves[:, :, :of_pairs].copy())
+    single = _strength(np.concatenate(sums), n, d, w)
+    rest = y - _explained_share(_waves(x[:, single > 0]), y, share)
     strength = single
-    if 1 < d <= MOST_OF_PAIRS:
-        pairs = _strength_of_pairs(waves[:, :, :PAIR_WAVES], rest * share, w)
+    if of_pairs:
+        pairs = _strength_of_pairs(np.concatenate(first, axis=1), rest * share, w)
         strength = single + pairs.sum(axis=1)
     order = np.argsort(-strength)
     before = np.cumsum(strength[order]) - strength[order]
@@ -95,3 +108,10 @@ def _explained_share(waves: Float64, y: Float64, share: Float64) -> Float64:
     matrix = weighed.T @ columns
     matrix[np.diag_indices_from(matrix)] += 1e-3 * len(columns)
     return np.asarray(columns @ linalg.solve(matrix, weighed.T @ y, assume_a="pos"))
+
+
+def seconds_of_relevance(n_rows: int, d: int, n_targets: int) -> float:
+    """What it takes in CPU."""
+    columns = min(d * PAIR_WAVES, COLUMNS_OF_PAIRS) if d <= COLUMNS_OF_PAIRS else 0
+    values = n_rows * d * WAVES
+    return WAVE_SECONDS * values + PRODUCT_SECONDS * n_targets * (n_rows * columns**2 + values)

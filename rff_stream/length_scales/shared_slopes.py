@@ -29,6 +29,9 @@ from rff_stream.length_scales.windows import input_scale
 HALF_ROWS, SLOPE_ROWS = 2000, 1000
 """Most rows of a half, and rows where slopes are compared."""
 
+VECTOR_PRODUCTS = 3
+"""Products of d³ that all eigenvectors take as long as."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedDirections:
@@ -76,11 +79,13 @@ def shared_directions(
 
 
 def seconds_of_directions(n_rows: int, d: int, n_targets: int) -> float:
-    """What they take in CPU."""
+    """What they take in CPU: two fits, slopes of each in a metric (d, d), and the vectors of M."""
     half = min(n_rows // 2, HALF_ROWS)
     at = min(n_rows, SLOPE_ROWS)
-    products = 2 * n_targets * at * d * (half + d) + 2 * half**2 * d
-    return 3 * seconds_of_look(half, 1, True) + PRODUCT_SECONDS * products
+    moved, pairs = (2 * half + at) * d**2, half * (half + at) * d
+    products = 2 * (moved + pairs + n_targets * at * d * (half + d)) + n_targets * at * d**2
+    vectors = VECTOR_PRODUCTS * d**3
+    return 3 * seconds_of_look(half, 1, True) + PRODUCT_SECONDS * (products + vectors)
 
 
 def _slopes(window: RowWindow, fit: MetricFit, at: Float64) -> Float64:

@@ -22,7 +22,13 @@ from scipy.linalg import blas
 from rff_stream._array import Array, Float64
 from rff_stream.features.dense_triangle import invert_positive
 from rff_stream.kernels import ExactKernel, RadialKernel
-from rff_stream.length_scales.budget import SearchBudget, seconds_of_look
+from rff_stream.length_scales.budget import (
+    FEW_COLUMNS,
+    PRODUCT_SECONDS,
+    SearchBudget,
+    seconds_of_columns,
+    seconds_of_look,
+)
 
 LEAST_ALPHA, MOST_ALPHA = 1e-8, 1e2
 """Ends of the search over α = σₙ²/σ_f² for rows of weight 1."""
@@ -100,9 +106,11 @@ class WindowEvidence:
         self._w = [each.w for each in windows]
         self._matrix = matrix
         self._rooms: list[_Room] = []
+        self._squared: list[Float64] = []
         self.freedom = sum(len(each.x) - 1 for each in windows)
         self.evaluations = 0
         self._budget = SearchBudget() if budget is None else budget
+        self._budget.spent += sum(seconds_of_columns(len(u), *matrix.shape) for u in self._rows)
 
     @property
     def spread(self) -> float:
@@ -112,14 +120,21 @@ class WindowEvidence:
 
     def at(self, kernel: ExactKernel, scale: float, alpha: float = START_ALPHA) -> float:
         """−log p / rows of rows over one length-scale."""
-        value, _, _ = self._evaluate(kernel, [rows / scale for rows in self._rows], alpha)
-        return value
+        if self._keeps_distances(kernel):
+            return self._evaluate(kernel, self._rows, alpha, 1 / scale)[0]
+        return self._evaluate(kernel, [rows / scale for rows in self._rows], alpha)[0]
 
     def climb_scales(
         self, kernel: ExactKernel, alpha: float, *, ard: bool, iterations: int = 60
     ) -> MetricFit:
         """The best length-scale for all columns of xA, or with ``ard`` one for each."""
         k = self._matrix.shape[1]
+        alike = not ard and self._keeps_distances(kernel)
+
+        def of_distances(point: Float64) -> tuple[float, Float64]:
+            at, factor = float(np.exp(point[-1])), float(np.exp(-point[0]))
+            value, slopes, to_alpha = self._evaluate(kernel, self._rows, at, factor)
+            return value, np.array([-sum(map(float, slopes)), to_alpha])
 
         def objective(point: Float64) -> tuple[float, Float64]:
             factors = np.exp(-np.broadcast_to(point[:-1], (k,)))
@@ -132,7 +147,8 @@ class WindowEvidence:
 
         bound = float(np.log(RANGE))
         start = np.zeros(k if ard else 1)
-        point, value = self._climb(objective, start, alpha, bound, iterations)
+        wanted = of_distances if alike else objective
+        point, value = self._climb(wanted, start, alpha, bound, iterations)
         matrix = self._matrix * np.exp(-np.broadcast_to(point[:-1], (k,)))
         return self._fit(kernel, matrix, point, value)
 
@@ -197,18 +213,44 @@ class WindowEvidence:
     def _fit(self, kernel: ExactKernel, matrix: Float64, point: Float64, value: float) -> MetricFit:
         return MetricFit(kernel, matrix, float(np.exp(point[-1])), -value * self.freedom)
 
+    def _keeps_distances(self, kernel: ExactKernel) -> bool:
+        """Whether one length-scale is sought from distances that are computed once.
+
+        Of many columns they cost more than all else, and one length-scale only multiplies them.
+        """
+        return isinstance(kernel, RadialKernel) and self._matrix.shape[1] > FEW_COLUMNS
+
+    def _distances(self) -> list[Float64]:
+        """‖uᵢ − uⱼ‖² (m, m) of each window."""
+        if not self._squared:
+            k = self._matrix.shape[1]
+            self._budget.spent += PRODUCT_SECONDS * k * sum(len(u) ** 2 for u in self._rows)
+            self._squared = [squared_distances(u) for u in self._rows]
+        return self._squared
+
     def _evaluate(
-        self, kernel: ExactKernel, rows: Sequence[Float64], alpha: float
+        self,
+        kernel: ExactKernel,
+        rows: Sequence[Float64],
+        alpha: float,
+        factor: float | None = None,
     ) -> tuple[float, list[Float64], float]:
-        """−log p/rows; its derivatives by rows (m, k), or by −log ℓ (k,); that by log α."""
+        """−log p/rows; its derivatives by rows (m, k), or by −log ℓ (k,); that by log α.
+
+        With a factor, of the first rows times it: the derivatives are those by its logarithm.
+        """
         self.evaluations += 1
         radial, k = isinstance(kernel, RadialKernel), self._matrix.shape[1]
+        k = k if factor is None else 0
         self._budget.spent += sum(seconds_of_look(len(u), k, radial) for u in rows)
         if not self._rooms:
             self._rooms = [_Room.of(len(each)) for each in self._rows]
+        distances = [] if factor is None else [factor**2 * each for each in self._distances()]
+        for room, squared in zip(self._rooms, distances, strict=False):
+            room.squared[...] = squared
         solved = []
         for u, y, w, room in zip(rows, self._y, self._w, self._rooms, strict=True):
-            part = _solve(kernel, u, y, w, alpha, room)
+            part = _solve(kernel, u, y, w, alpha, room, has_distances=factor is not None)
             if part is None:
                 return FAILED, [np.zeros_like(each) for each in rows], 0.0
             solved.append(part)
@@ -217,8 +259,12 @@ class WindowEvidence:
         value = self.freedom * (np.log(2 * np.pi * noise) + 1).sum()
         value += n_targets * sum(part.log_det for part in solved)
         slopes, to_alpha = [], 0.0
-        for part, u, w in zip(solved, rows, self._w, strict=True):
-            slope, own = part.slope(kernel, u, w, alpha, noise)
+        for place, (part, u, w) in enumerate(zip(solved, rows, self._w, strict=True)):
+            change, own = part.change(w, alpha, noise)
+            if factor is None:
+                slope = part.slope(kernel, u, change)
+            else:
+                slope = part.slope_by_factor(change, distances[place])
             slopes.append(slope / (2 * self.freedom))
             to_alpha += own / (2 * self.freedom)
         return float(value) / (2 * self.freedom), slopes, to_alpha
@@ -248,32 +294,48 @@ class _SolvedWindow:
     log_det: float  # log|K| + log 1ᵀK⁻¹1
     pairs: Float64  # (m, m): κ' of a radial kernel, κ of any other
 
-    def slope(
-        self, kernel: ExactKernel, u: Float64, w: Float64, alpha: float, noise: Float64
-    ) -> tuple[Float64, float]:
-        """∂(−2 log p) by rows (m, k), or by −log ℓ (k,) where that is all a kernel knows; by log α.
-
-        Writes E over the inverse.
-        """
+    def change(self, w: Float64, alpha: float, noise: Float64) -> tuple[Float64, float]:
+        """E (m, m), below its diagonal, written over the inverse; ∂(−2 log p) by log α."""
         total, n_targets, change = float(self.ones.sum()), len(noise), self.inverse
         taken = np.column_stack(
             [self.ones * np.sqrt(n_targets / total), self.weighed / np.sqrt(noise)]
         )
         blas.dgemm(-1.0, taken, taken, n_targets, change, trans_b=True, overwrite_c=True)
-        to_alpha = alpha * float((change.diagonal() / w).sum())
+        return change, alpha * float((change.diagonal() / w).sum())
+
+    def slope(self, kernel: ExactKernel, u: Float64, change: Float64) -> Float64:
+        """∂(−2 log p) by rows (m, k), or by −log ℓ (k,) where that is all a kernel knows.
+
+        Writes over E.
+        """
         if not isinstance(kernel, RadialKernel):
-            return -kernel.weighted_gradient(u, change, self.pairs), to_alpha
+            return -kernel.weighted_gradient(u, change, self.pairs)
         change *= self.pairs.T
         both = blas.dsymm(1.0, change, np.column_stack([u, np.ones(len(u))]), lower=1)
-        return 4 * (both[:, -1:] * u - both[:, :-1]), to_alpha
+        return np.asarray(4 * (both[:, -1:] * u - both[:, :-1]))
+
+    def slope_by_factor(self, change: Float64, squared: Float64) -> Float64:
+        """The same by the logarithm of a factor of all rows: Σ 2 Eᵢⱼ κ' ‖uᵢ − uⱼ‖²."""
+        change *= self.pairs.T
+        change *= squared.T
+        return np.asarray(4 * np.tril(change, -1).sum())
 
 
 def _solve(
-    kernel: ExactKernel, u: Float64, y: Float64, w: Float64, alpha: float, room: _Room
+    kernel: ExactKernel,
+    u: Float64,
+    y: Float64,
+    w: Float64,
+    alpha: float,
+    room: _Room,
+    *,
+    has_distances: bool = False,
 ) -> _SolvedWindow | None:
     matrix, pairs = room.matrix, room.pairs
     if isinstance(kernel, RadialKernel):
-        kernel.write_value_and_slope(squared_distances(u, out=room.squared), matrix, pairs)
+        if not has_distances:
+            squared_distances(u, out=room.squared)
+        kernel.write_value_and_slope(room.squared, matrix, pairs)
     else:
         matrix[...] = pairs[...] = kernel(u, u)
     matrix[np.diag_indices_from(matrix)] += alpha / w
