@@ -384,7 +384,7 @@ class NewRows:
         name, source = self.later.batch, opened.source
         if name is None:
             raise ModelError(
-                f"It is not known which rows of a {type(self.later.data.X).__name__} are new. "
+                f"It is not known which rows of this {type(self.later.data.X).__name__} are new. "
                 "Open the data without chunks (a Zarr path, chunks=None), or name the rows: "
                 "batch=…."
             )
