@@ -37,7 +37,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.errors import ClusterError, DataError, ModelError, PlanError
 from rff_stream.execution import progress as bars
 from rff_stream.execution import scheduler as running
-from rff_stream.execution.leaves import Leaf, Tally, segment_tasks, sequence_tasks
+from rff_stream.execution.leaves import Leaf, PartialSum, segment_tasks, sequence_tasks
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.moments import AugmentedRow, Moments, total
 from rff_stream.moments import accumulate as accumulating
@@ -1023,7 +1023,7 @@ def test_a_log_that_was_begun_ends_with_all_rows(
 def test_dask_is_told_the_size_of_what_leaves_return(xyw: Rows) -> None:
     x, y, _ = xyw
     moments = collect(x, y)
-    tally = Tally(Groups({None: moments}), N)
+    tally = PartialSum(Groups({None: moments}), N)
     assert sizeof(tally) >= moments.sums.nbytes + moments.sample.nbytes
     assert sizeof(tally) <= 1.5 * len(pickle.dumps(tally)) + 2000
 

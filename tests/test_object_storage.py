@@ -193,7 +193,7 @@ def test_an_address_that_never_answers_ends_within_its_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("s3fs")
-    monkeypatch.setattr(zarr_chunks, "PATIENCE", zarr_chunks.Patience(metadata=1.0))
+    monkeypatch.setattr(zarr_chunks, "PATIENCE", zarr_chunks.RetryPolicy(metadata=1.0))
     monkeypatch.setattr(remote_calls, "SECONDS", 1.0)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))

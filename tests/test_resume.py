@@ -277,9 +277,11 @@ def test_every_failing_operation_of_an_update_leaves_the_old_state(
     first = MomentStore.open(tmp_path / "first.zarr")
     known = updating.Ledger.of(first.ever().values())
     saved = read_unsolved(first.header, first.arrays)
-    new = updating.NewRows(recipe, saved, known, first.row, later).read()
+    new = updating.NewRowFinder(recipe, saved, known, first.row, later).read()
     monkeypatch.setattr(
-        updating.NewRows, "read", lambda search: new if len(search.ledger.records) < 2 else Update()
+        updating.NewRowFinder,
+        "read",
+        lambda search: new if len(search.ledger.records) < 2 else Update(),
     )
 
     def act(path: Path) -> None:

@@ -24,7 +24,7 @@ from zarr.storage import MemoryStore, WrapperStore
 import rff_stream
 from rff_stream.errors import DataError
 from rff_stream.sources import open_source
-from rff_stream.sources.zarr_chunks import CheckedStore, ChunkError, Listing, Patience
+from rff_stream.sources.zarr_chunks import CheckedStore, ChunkError, Listing, RetryPolicy
 from rff_stream.text_formatting import cause_words
 from test_sources import read
 
@@ -201,7 +201,7 @@ def flaky(monkeypatch: pytest.MonkeyPatch) -> CheckedStore:
     monkeypatch.setattr(Flaky, "hang", 0.0)
     inner = MemoryStore()
     zarr.open_group(inner, mode="w").create_array("a", data=np.ones(4))
-    return CheckedStore(Flaky(inner), "store", patience=Patience(pause=0.001, chunk=0.2))
+    return CheckedStore(Flaky(inner), "store", patience=RetryPolicy(pause=0.001, chunk=0.2))
 
 
 def test_errors_that_pass_are_retried(flaky):

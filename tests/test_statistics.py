@@ -21,7 +21,7 @@ from processes import Processes, connected
 from recording import table
 from rff_stream.costs import WholeCost
 from rff_stream.execution import Reading
-from rff_stream.execution.checkpoints import Keeper, description_of
+from rff_stream.execution.checkpoints import CheckpointWriter, description_of
 from rff_stream.losses.classification import loss_for
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.class_moments import sorted_labels
@@ -162,7 +162,7 @@ def test_a_checkpoint_asks_for_pack(path, tmp_path):
     statistic = NormalEquationStatistic(features, np.zeros((2, 1)), np.zeros(1), residuals=True)
     kept = Checkpoint(tmp_path / "c", {"a": 1})
     with pytest.raises(TypeError, match="NormalEquationStatistic has no pack and unpack"):
-        Keeper(kept, statistic)
+        CheckpointWriter(kept, statistic)
 
 
 @pytest.mark.cluster

@@ -174,7 +174,7 @@ def test_a_chunk_made_longer_and_not_yet_written_waits(tmp_path, cube):
 def test_two_updates_at_once_count_every_row_once(cube, stored, monkeypatch):
     """The second sees one day more than the first, which commits while the second still reads."""
     grown(cube, 30, 35)
-    original, raced = updating.NewRows.read_sums, []
+    original, raced = updating.NewRowFinder.read_sums, []
 
     def read(*given: Any) -> Any:
         found = original(*given)
@@ -184,7 +184,7 @@ def test_two_updates_at_once_count_every_row_once(cube, stored, monkeypatch):
             grown(cube, 35, 40)
         return found
 
-    monkeypatch.setattr(updating.NewRows, "read_sums", read)
+    monkeypatch.setattr(updating.NewRowFinder, "read_sums", read)
     model = rs.load(stored).update(cube)
     model = rs.load(stored).update(cube)
     assert model.n_rows_ == 40 * 8
@@ -193,7 +193,7 @@ def test_two_updates_at_once_count_every_row_once(cube, stored, monkeypatch):
 
 def test_an_update_that_another_overtook_reads_what_is_left(cube, stored, monkeypatch):
     grown(cube, 30, 40)
-    original, raced = updating.NewRows.read_sums, []
+    original, raced = updating.NewRowFinder.read_sums, []
 
     def read(*given: Any) -> Any:
         found = original(*given)
@@ -210,7 +210,7 @@ def test_an_update_that_another_overtook_reads_what_is_left(cube, stored, monkey
                 rs.load(stored).update(cube)
         return found
 
-    monkeypatch.setattr(updating.NewRows, "read_sums", read)
+    monkeypatch.setattr(updating.NewRowFinder, "read_sums", read)
     model = rs.load(stored).update(cube)
     assert MomentStore.open(stored).ids() == ["fit", "time 30:35", "time 35:40"]
     np.testing.assert_allclose(model.moments_.sums, scratch(cube, model).sums, rtol=0, atol=1e-9)

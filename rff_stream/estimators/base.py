@@ -74,7 +74,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
     fraction_seen_: float = field(init=False)
     plan_: Plan = field(init=False)
 
-    tells_outside: ClassVar[bool] = False
+    warns_extrapolation: ClassVar[bool] = False
     """Whether a prediction warns of rows outside the range of the fit."""
 
     _fitted: ClassVar[Fitted | None] = None

@@ -166,7 +166,7 @@ class ClassRecipe(Recipe):
         class_family_of(asked.features).check(self.asked.loss, self.asked.alpha)
         check_map(asked, columns.inputs)
 
-    def check_grows(self) -> None:
+    def require_mergeable(self) -> None:
         loss, weight = self.asked.loss, self.asked.class_weight
         if loss != "squared" or weight == "balanced":
             what = f"loss={loss!r}" if loss != "squared" else "class_weight='balanced'"
@@ -320,7 +320,7 @@ class ClassRecipe(Recipe):
     # ------------------------------------------------------------------------------ answer
 
     def answer(self, fitted: Fitted) -> ClassAnswer:
-        self.check_grows()
+        self.require_mergeable()
         given = self.asked.class_weight
         return self.least_squares(fitted, dict(given) if given else {})
 

@@ -144,7 +144,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     array(['inside', 'outside'], dtype='<U7')
     """
 
-    tells_outside = True
+    warns_extrapolation = True
 
     loss: Literal["squared", "logistic", "squared_hinge", "hinge"] = "squared"
     kernel: Kernel | str | Sequence[Kernel] = "auto"

@@ -116,7 +116,7 @@ n_missing_, plan_
     True
     """
 
-    tells_outside = True
+    warns_extrapolation = True
 
     kernel: Kernel | str | Sequence[Kernel] = "auto"
     length_scale: LengthScale = "auto"

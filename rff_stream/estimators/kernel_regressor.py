@@ -126,7 +126,7 @@ n_missing_, plan_
     True
     """
 
-    tells_outside = True
+    warns_extrapolation = True
 
     loss: RegressionLoss | str = "huber"
     kernel: Kernel | str | Sequence[Kernel] = "gaussian"
@@ -297,7 +297,7 @@ class LossRecipe(RegressionRecipe):
         RegressionRecipe.check_columns(self, columns)
         check_whole_space(self.map_parameters(columns).features, type(self.asked).__name__)
 
-    def check_grows(self) -> None:
+    def require_mergeable(self) -> None:
         raise ModelError(EVERY_ROW)
 
     def answer(self, fitted: Fitted) -> LossAnswer:

@@ -165,7 +165,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
     True
     """
 
-    tells_outside = True
+    warns_extrapolation = True
 
     kernel: Kernel | str | Sequence[Kernel] = "auto"
     length_scale: LengthScale = "auto"

@@ -74,7 +74,7 @@ class RegressionRecipe(Recipe):
         folds = 0 if request.grouped else self.n_folds(len(columns.targets))
         return with_slabs(drawn, request.reading.pilot(seed), folds) if folds else drawn
 
-    def raise_precision(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
+    def choose_precision(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
         wanted = "float64_sums" in scales and self.asked.sums == "auto"
         return replace(plan, sums="float64") if wanted else plan
 

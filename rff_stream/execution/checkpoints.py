@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rff_stream._array import digest
-from rff_stream.execution.leaves import Tally
+from rff_stream.execution.leaves import PartialSum
 from rff_stream.execution.threads import seconds
 from rff_stream.features.base import FeatureMap
 from rff_stream.moments import AugmentedRow
@@ -29,7 +29,7 @@ SHARE = 20
 """After a write of t seconds, there is no other for at least this many times t."""
 
 
-class Keeper:
+class CheckpointWriter:
     """Restores a sum from an earlier run, and saves it from time to time.
 
     Nodes are written every 30 seconds (``rff-stream.checkpoint-seconds`` of Dask's
@@ -47,25 +47,25 @@ class Keeper:
         self._every = seconds("checkpoint-seconds", 30)
         self._last, self._cost = time.monotonic(), 0.0
 
-    def restore(self, total: TreeSum[Tally] | RunningSum[Tally]) -> int:
+    def restore(self, total: TreeSum[PartialSum] | RunningSum[PartialSum]) -> int:
         """Put finished nodes into an empty sum; returns the rows looked at for them."""
         rows = 0
         for (level, index), (kept, seen) in sorted(self._checkpoint.nodes().items(), reverse=True):
             value = self._unpack(kept)
             if value is not None:
                 self._written.add((level, index))
-                total.add(index, Tally(value, seen), level)
+                total.add(index, PartialSum(value, seen), level)
                 rows += seen
         if rows:
             logger.warning("resuming from a checkpoint of %s rows", f"{rows:,}")
         return rows
 
-    def offer(self, total: TreeSum[Tally] | RunningSum[Tally]) -> None:
+    def offer(self, total: TreeSum[PartialSum] | RunningSum[PartialSum]) -> None:
         """Write what is new, if it is time."""
         if time.monotonic() - self._last >= max(self._every, SHARE * self._cost):
             self.write(total)
 
-    def write(self, total: TreeSum[Tally] | RunningSum[Tally]) -> None:
+    def write(self, total: TreeSum[PartialSum] | RunningSum[PartialSum]) -> None:
         """Write what is new, largest nodes first."""
         started = time.monotonic()
         for node, tally in sorted(total.nodes.items(), reverse=True):

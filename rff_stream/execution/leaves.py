@@ -134,7 +134,7 @@ def check_same(versions: Mapping[str, str | None]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class PartialSum:
     """A statistic's value and the rows that were looked at for it, missing ones included."""
 
     value: Any
@@ -174,7 +174,7 @@ class Job:
     """Those of the driver, where leaves run elsewhere: see :func:`versions_question`."""
     threads: int = 1  # that sum one leaf
 
-    def run(self, leaf: Leaf, *values: Any) -> Tally:
+    def run(self, leaf: Leaf, *values: Any) -> PartialSum:
         """Value of one leaf; refuses a process that would give other bits."""
         if self.versions:
             check_same(self.versions)
@@ -188,7 +188,7 @@ class Job:
                 "use fewer threads, a smaller n_components or smaller chunks."
             ) from error
 
-    def _sum(self, leaf: Leaf, values: tuple[Any, ...]) -> Tally:
+    def _sum(self, leaf: Leaf, values: tuple[Any, ...]) -> PartialSum:
         with single_threaded_blas(), threads_of_one(self.threads):
             sink = self.statistic.start()
             seen = 0
@@ -200,7 +200,7 @@ class Job:
                     seen += size
                     tell_move()
             kernels = {own_kernels(): socket.gethostname()} if self.versions else {}
-            return Tally(sink.result(), seen, kernels)
+            return PartialSum(sink.result(), seen, kernels)
 
     def _places(self, leaf: Leaf, inside: Array) -> Array:
         """Places of rows of a leaf: in the order of the leaves, or of a grid where one is given."""

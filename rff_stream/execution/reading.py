@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from rff_stream.errors import DataError
-from rff_stream.execution.checkpoints import Keeper
-from rff_stream.execution.leaves import UNKNOWN_PLACES, Leaf, Leaves, Tally
+from rff_stream.execution.checkpoints import CheckpointWriter
+from rff_stream.execution.leaves import UNKNOWN_PLACES, Leaf, Leaves, PartialSum
 from rff_stream.execution.pilot_boxes import pilot_boxes
 from rff_stream.execution.scheduler import Pass, Summation, computing_processes
 from rff_stream.leaf_layout import Layout
@@ -149,7 +149,7 @@ class Reading:
 
     def whole(
         self, statistic: Statistic, plan: Plan, checkpoint: Checkpoint | None = None
-    ) -> Tally:
+    ) -> PartialSum:
         """Sum of any statistic over all rows, whose data did not change meanwhile.
 
         A checkpoint that has begun gives finished nodes of an earlier run, and keeps those of
@@ -163,7 +163,7 @@ class Reading:
                 layout,
                 self.source.n_rows,
                 grid=self._grid(plan),
-                keeper=None if checkpoint is None else Keeper(checkpoint, statistic),
+                keeper=None if checkpoint is None else CheckpointWriter(checkpoint, statistic),
             )
         )
         if self.source.generation() != generation:
@@ -186,14 +186,14 @@ class Reading:
         known = self.source.n_rows is not None
         return self.source.shape if plan.order == 1 and known and (split or cut) else ()
 
-    def sums(self, statistic: Statistic, layout: Layout, words: str = "reading") -> Tally:
+    def sums(self, statistic: Statistic, layout: Layout, words: str = "reading") -> PartialSum:
         """Sum of any statistic over all rows, in the leaves of a plan; the bar says the words."""
         leaves = Leaves(self.source, layout)
         return self._pass.add_up(
             Summation(statistic, leaves, layout, self.source.n_rows, words=words)
         )
 
-    def add_up(self, statistic: Statistic, leaves: Sequence[Leaf], words: str) -> Tally:
+    def add_up(self, statistic: Statistic, leaves: Sequence[Leaf], words: str) -> PartialSum:
         """Sum of any statistic over some leaves of this source."""
         n_rows = self.source.n_rows if words != "pilot" else None
         return self._pass.add_up(Summation(statistic, leaves, n_rows=n_rows, words=words))

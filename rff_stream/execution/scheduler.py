@@ -29,12 +29,12 @@ from dask.task_spec import Task, TaskRef
 
 from rff_stream import __version__
 from rff_stream.errors import ClusterError, PlanError, warn
-from rff_stream.execution.checkpoints import Keeper
+from rff_stream.execution.checkpoints import CheckpointWriter
 from rff_stream.execution.leaves import (
     Graph,
     Job,
     Leaf,
-    Tally,
+    PartialSum,
     ancestors,
     as_tasks,
     boxes_of,
@@ -75,7 +75,7 @@ class Summation:
     n_rows: int | None = None  # for the progress bar, which says the ``words``
     words: str = "reading"
     grid: tuple[int, ...] = ()  # as in Job
-    keeper: Keeper | None = None  # where finished nodes come from and go to
+    keeper: CheckpointWriter | None = None  # where finished nodes come from and go to
 
 
 class Pass:
@@ -132,18 +132,18 @@ class Pass:
         keys = (keys_of(self._source.arguments(leaf.box)) for leaf in leaves)
         return data_of_leaves(self._graph, keys)
 
-    def add_up(self, asked: Summation) -> Tally:
+    def add_up(self, asked: Summation) -> PartialSum:
         """Sum of a statistic over all leaves."""
         self._compute_shared()
         layout, leaves, keeper = asked.layout, asked.leaves, asked.keeper
-        total: TreeSum[Tally] | RunningSum[Tally]
+        total: TreeSum[PartialSum] | RunningSum[PartialSum]
         total = RunningSum() if layout.in_sequence else TreeSum()
         lock = threading.Lock()
         with Progress(asked.words, asked.n_rows, shown=self._progress) as progress:
             if keeper is not None:
                 progress.advance(keeper.restore(total))
 
-            def commit(index: int, value: Tally, *after: Any) -> int:
+            def commit(index: int, value: PartialSum, *after: Any) -> int:
                 with lock:
                     total.add(index, value)
                     progress.advance(value.seen)
@@ -202,7 +202,7 @@ class Pass:
             boxes_of, source=self._source, leaves=asked.leaves, together=together
         )
         versions = versions_question()()
-        with Flight(self._client, self._token, boxes) as flight:
+        with ClusterRun(self._client, self._token, boxes) as flight:
             ship = flight.ship(Job(self._source.reader, asked.statistic, asked.grid, versions))
             fan_in = 4 if size >= WIDE_SEGMENT else 2
             shared = self._graph and not data
@@ -233,7 +233,7 @@ class Pass:
     def _get(self, tasks: Mapping[Any, Any], keys: Sequence[Any]) -> Sequence[Any]:
         """Values of keys, by the client or by Dask's scheduler for this process."""
         if self._client is not None:
-            with Flight(self._client, self._token) as flight:
+            with ClusterRun(self._client, self._token) as flight:
                 return flight.values(keys, dict(tasks))
         get = dask_scheduler() or dask.threaded.get
         if get is not dask.threaded.get:
@@ -329,7 +329,7 @@ CHECK_SECONDS = 2.0
 _checked: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-class Flight:
+class ClusterRun:
     """Submits segments, takes their sums as they finish, cancels what is left.
 
     The token is part of the job's key. ``boxes`` gives what the task of a key reads, box by box in

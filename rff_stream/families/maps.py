@@ -34,7 +34,7 @@ PILOT_COMPONENTS = 1536
 """R of the map whose evidence determines length-scales: kin40k needs more than 1,000."""
 
 
-def context_of_few(asked: SumRequest) -> Context | None:
+def small_data_context(asked: SumRequest) -> Context | None:
     """What sums are made in when they are asked for, where one leaf keeps its few rows."""
     plan, r = asked.plan, asked.row.n_features
     few = plan.sums == "float64" and asked.n_places <= FEW_ROWS * r

@@ -98,7 +98,7 @@ def ledger_of_rows(content: str, batch: str | None = None) -> Ledger:
 def grows(recipe: Recipe) -> bool:
     """Whether rows can be added to the sums."""
     try:
-        recipe.check_grows()
+        recipe.require_mergeable()
     except ModelError:
         return False
     return True

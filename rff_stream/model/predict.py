@@ -84,7 +84,7 @@ def parts_of_rows(
         if not is_sparse(rows):
             if scale.size in (1, len(model.columns_.inputs)):  # else of encoded columns
                 warn_where_left_out_vary(rows, scale, model.columns_.inputs)
-            if type(model).tells_outside:
+            if type(model).warns_extrapolation:
                 warn_where_outside(model._held(), outside_in(model._held(), rows))
         found = values_in_memory(opened, rows, function)
         return tuple(
@@ -93,7 +93,7 @@ def parts_of_rows(
         )
     source = opened.source
     function = for_rows(function, source.n_rows)
-    told = watched(model._held(), function) if type(model).tells_outside else function
+    told = watched(model._held(), function) if type(model).warns_extrapolation else function
     values = map_rows(source, told)
     if not (source.is_lazy or kind_of(X) == "stored" or is_dask_collection(X)):
         values = values.compute()

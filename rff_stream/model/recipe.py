@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from rff_stream._array import Array
 from rff_stream.execution import Reading
-from rff_stream.execution.leaves import Tally
+from rff_stream.execution.leaves import PartialSum
 from rff_stream.families import DrawnMap, MapParameters, SumRequest, family_of
 from rff_stream.families.kernel_request import length_scale_asked
 from rff_stream.families.level_intercepts import coded_inputs
@@ -58,7 +58,7 @@ class PassRequest:
     batch: str | Literal[True] | None = None
     """The name under which all its rows are counted; True: every label is one."""
 
-    def sums(self, statistic: Statistic, words: str) -> Tally:
+    def sums(self, statistic: Statistic, words: str) -> PartialSum:
         """Sum of another statistic over the same rows, by one more read; the bar says the words."""
         return self.reading.sums(statistic, self.plan.layout, words)
 
@@ -230,14 +230,14 @@ class Recipe(ABC):
         plan, columns = request.plan, request.opened.columns
         if self.sizes_are_found(columns):
             plan = self.plan(request.reading, columns, drawn.features)
-        return self.raise_precision(plan, drawn.scales)
+        return self.choose_precision(plan, drawn.scales)
 
     def sizes_are_found(self, columns: Columns) -> bool:
         """Whether pilot rows tell the size of the map."""
         chosen = self.map_parameters(columns).features == default_request()
         return bool(chosen) or bool(coded_inputs(columns.inputs))
 
-    def raise_precision(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
+    def choose_precision(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
         """The plan with sums as precise as the answer needs, as far as the pilot told."""
         return plan
 
@@ -279,7 +279,7 @@ class Recipe(ABC):
         """The sums of later rows with the map of the fit, and how many were looked at."""
         held = fitted.held_bytes
         reading = Reading(opened.source, progress=self.asked.progress, held_bytes=held)
-        plan = self.raise_precision(
+        plan = self.choose_precision(
             self.plan(reading, fitted.columns, fitted.features), fitted.scales
         )
         drawn = DrawnMap(fitted.features, row, fitted.scales)
@@ -289,7 +289,7 @@ class Recipe(ABC):
 
     # -------------------------------------------------------------------- sums of batches
 
-    def check_grows(self) -> None:  # noqa: B027  # most answers need the sums alone
+    def require_mergeable(self) -> None:  # noqa: B027  # most answers need the sums alone
         """Refuse more rows where the answer needs more than the sums."""
 
     def merge(self, groups: Mapping[Any, Any], more: Mapping[Any, Any]) -> Groups:

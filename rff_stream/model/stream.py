@@ -9,7 +9,7 @@ from dataclasses import replace
 from rff_stream.answers.early_stopping import StreamState, has_settled
 from rff_stream.errors import PlanError
 from rff_stream.execution import Leaves, Reading
-from rff_stream.execution.leaves import Leaf, Tally
+from rff_stream.execution.leaves import Leaf, PartialSum
 from rff_stream.execution.progress import Progress
 from rff_stream.families import SumRequest, require
 from rff_stream.model.fit import open_rows, solve
@@ -87,7 +87,7 @@ def steps(
     held, train = parts
     with bar.shared():
         each = [sum_of(recipe, empty, row, reading, [leaf], apart=True).value for leaf in held]
-    tests, so_far = [moments for moments in each if moments.n], TreeSum[Tally]()
+    tests, so_far = [moments for moments in each if moments.n], TreeSum[PartialSum]()
     read, rows = rows_in(held), rows_in([*held, *train])
     for step, (start, stop) in enumerate(ends(len(train), every)):
         with bar.shared():
@@ -137,7 +137,7 @@ def sum_of(
     leaves: Sequence[Leaf],
     *,
     apart: bool = False,
-) -> Tally:
+) -> PartialSum:
     """Moments of some leaves; those kept apart in float64, for their errors are small."""
     places = reading.source.n_rows
     if places is None:

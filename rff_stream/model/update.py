@@ -80,13 +80,13 @@ class LaterRows:
 def update(recipe: Recipe, fitted: Fitted, later: LaterRows) -> Fitted:
     """Count what is new and answer from all; see :meth:`rff_stream.KernelRidge.update`."""
     row = fitted.row  # refuses a model without sums
-    recipe.check_grows()
+    recipe.require_mergeable()
     if fitted.saved_at is None:
         files = later.files()
         if files is not None:
             return add_files(recipe, fitted, later, files)
         return add_batches(
-            recipe, fitted, NewRows(recipe, fitted, fitted.ledger, row, later).read().added
+            recipe, fitted, NewRowFinder(recipe, fitted, fitted.ledger, row, later).read().added
         )
     store = fitted.saved_at.open()
     ingest(recipe, fitted, store, later)
@@ -96,7 +96,7 @@ def update(recipe: Recipe, fitted: Fitted, later: LaterRows) -> Fitted:
 
 def forget(recipe: Recipe, fitted: Fitted, names: Sequence[str]) -> Fitted:
     """The model without some batches; see :meth:`rff_stream.KernelRidge.forget`."""
-    recipe.check_grows()
+    recipe.require_mergeable()
     if fitted.saved_at is None:
         return solve(recipe, forget_here(recipe, fitted, names))
     store = fitted.saved_at.open()
@@ -146,7 +146,7 @@ def partial_fit(
     if fitted is None:
         first = fit(recipe, data)
         return replace(first, ledger=first.ledger.under(batch))
-    recipe.check_grows()
+    recipe.require_mergeable()
     store = None if fitted.saved_at is None else fitted.saved_at.open()
     ledger = fitted.ledger if store is None else Ledger.of(store.ever().values())
     opened, mine = recipe.open_more(fitted, data), Ledger()
@@ -182,7 +182,7 @@ def ingest(recipe: Recipe, fitted: Fitted, store: MomentStore, later: LaterRows)
     added: list[Added] = []
     for _ in range(ATTEMPTS):
         ledger = Ledger.of(store.ever().values())
-        looked = NewRows(recipe, fitted, ledger, store.row, later).read()
+        looked = NewRowFinder(recipe, fitted, ledger, store.row, later).read()
         try:
             for each in looked.added:
                 groups = recipe.packed(each.groups)
@@ -311,7 +311,7 @@ def warn_if_outgrown(recipe: Recipe, before: Fitted, after: Fitted) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NewRows:
+class NewRowFinder:
     """Rows of later data that a ledger, of a model or of its store, does not hold yet.
 
     Each ``read`` is a pass over data; sums are of this ``row``.

@@ -76,7 +76,7 @@ def recheck(data: Any, masked: Sequence[Any], missing_chunks: str) -> Any:
     """The same lazy values, read through the checked store; others as they are."""
     import zarr
 
-    from rff_stream.sources.zarr_chunks import CheckedStore, Traced, on_checked_store
+    from rff_stream.sources.zarr_chunks import CheckedArray, CheckedStore, on_checked_store
 
     *around, array = layers(data)
     if not isinstance(array, zarr.Array):
@@ -88,7 +88,7 @@ def recheck(data: Any, masked: Sequence[Any], missing_chunks: str) -> Any:
         own = copy.copy(layer)
         setattr(own, str(held_name(layer)), found)
         found = own
-    return Traced(found, array)
+    return CheckedArray(found, array)
 
 
 def one_graph(collections: Sequence[Any], missing_chunks: str = "auto") -> Mapping[Any, Any]:

@@ -275,7 +275,7 @@ def column_values(series: pandas.Series[Any]) -> Array:
     if isinstance(dtype, np.dtype):
         return series.to_numpy()
     if pandas.api.types.is_datetime64_any_dtype(dtype):
-        return moments_in_time(series)
+        return as_naive_utc(series)
     if pandas.api.types.is_timedelta64_dtype(dtype):
         return series.astype("timedelta64[ns]").to_numpy()
     truths = pandas.api.types.is_bool_dtype(dtype)  # those of Arrow are no numbers in pandas
@@ -288,7 +288,7 @@ def column_values(series: pandas.Series[Any]) -> Array:
     return series.to_numpy(dtype=object, na_value=None)  # type: ignore[call-overload, no-any-return]
 
 
-def moments_in_time(series: pandas.Series[Any]) -> Array:
+def as_naive_utc(series: pandas.Series[Any]) -> Array:
     """Times with a zone in UTC, without it."""
     zone = getattr(series.dt, "tz", None)
     times = series if zone is None else series.dt.tz_convert("UTC").dt.tz_localize(None)

@@ -60,7 +60,7 @@ FINAL = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionErr
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """How often a read is tried, and how long it is waited for."""
 
     retries: int = 3  # after errors that may pass
@@ -76,7 +76,7 @@ class Patience:
         return min(self.chunk, self.metadata) if is_metadata else self.chunk
 
 
-PATIENCE = Patience()
+PATIENCE = RetryPolicy()
 
 
 class ChunkError(DataError):
@@ -164,7 +164,7 @@ class CheckedStore(WrapperStore[Store]):
         name: str = "",
         rules: MutableMapping[str, ChunkRule] | None = None,
         default: ChunkRule = ChunkRule(),
-        patience: Patience | None = None,
+        patience: RetryPolicy | None = None,
         versions: Versions | None = None,
     ) -> None:
         super().__init__(store)
@@ -513,7 +513,7 @@ class Shards:
         return tuple(found)
 
 
-class Traced:
+class CheckedArray:
     """Slices of a zarr.Array on the checked store, or of xarray's layers around it (``data``).
 
     A slice that fails names the chunk.

@@ -20,7 +20,7 @@ from rff_stream.moments import Moments
 from rff_stream.statistics.protocol import Packed
 from rff_stream.store.batch_writing import Root, checked_id, not_there
 from rff_stream.store.commit_log import Batch, Entry, Log, LogState, entry_name
-from rff_stream.store.files import Files, Manifest, damage, read_vouched
+from rff_stream.store.files import Files, Manifest, damage, read_verified
 from rff_stream.store.local import LocalFiles
 from rff_stream.store.moments_codec import (
     Label,
@@ -164,7 +164,7 @@ def read_root(log: Log, max_bytes: int | None) -> Root:
     files, place = log.files, log.files.place
     data = moments_files(log.first.files)
     mine = {name: said for name, said in log.first.files.items() if name not in data}
-    found = read_vouched(files, mine, max_bytes)
+    found = read_verified(files, mine, max_bytes)
     arrays = {name: decode(name, found, place) for name in _array_names(found, place)}
     attributes = parse(found["zarr.json"], f"{place}/zarr.json")["attributes"]
     header, plain, order = (attributes.get(key) for key in ("header", "row", "order"))
@@ -192,7 +192,7 @@ def read_batch(log: Log, batch: Batch, root: Root, max_bytes: int | None) -> Gro
         )
     entry = log.entry_of(batch)
     data = moments_files(entry.files)
-    files = read_vouched(log.files, data, max_bytes)
+    files = read_verified(log.files, data, max_bytes)
     folder, place = f"data/{batch.data}", log.files.place
     if is_packed(files, folder, place):
         return {}
@@ -204,7 +204,7 @@ def read_batch(log: Log, batch: Batch, root: Root, max_bytes: int | None) -> Gro
 
 def read_packed(log: Log, batch: Batch, max_bytes: int | None) -> Packed | None:
     """The packed value of one batch, verified against its own commit; None where it has moments."""
-    files = read_vouched(log.files, moments_files(log.entry_of(batch).files), max_bytes)
+    files = read_verified(log.files, moments_files(log.entry_of(batch).files), max_bytes)
     folder, place = f"data/{batch.data}", log.files.place
     return decode_packed(files, folder, place) if is_packed(files, folder, place) else None
 

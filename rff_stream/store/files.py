@@ -159,7 +159,7 @@ def write_vouched(files: Files, contents: Iterable[tuple[str, bytes]]) -> Manife
     return manifest
 
 
-def read_vouched(files: Files, manifest: Manifest, max_bytes: int | None) -> dict[str, bytes]:
+def read_verified(files: Files, manifest: Manifest, max_bytes: int | None) -> dict[str, bytes]:
     """Every file of a manifest, each read once and verified; any difference is refused.
 
     Raises ModelError: names the file that is missing, extra, a link, or of other bytes than its

@@ -39,7 +39,7 @@ from rff_stream.errors import warn
 from rff_stream.execution.scheduler import thread_count
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.level_intercepts import draw_whole
-from rff_stream.families.maps import context_of_few
+from rff_stream.families.maps import small_data_context
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, SumRequest, Totals
 from rff_stream.features import FeatureMap
 from rff_stream.features.base import BATCH_ROWS
@@ -158,7 +158,7 @@ class WholeClasses:
         return features, {"length_scale": np.asarray(length_scale)}
 
     def statistic(self, asked: SumRequest) -> Statistic:
-        sums, context = asked.plan.sums, context_of_few(asked)
+        sums, context = asked.plan.sums, small_data_context(asked)
         of_rows = MomentStatistic(
             asked.features, asked.row, 2, sums, asked.sample_rows, asked.n_places, context=context
         )

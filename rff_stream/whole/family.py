@@ -23,7 +23,7 @@ from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.level_intercepts import draw_whole
 from rff_stream.families.linear_answer import LinearAnswer
-from rff_stream.families.maps import context_of_few, n_columns, n_entries, seconds_of_search
+from rff_stream.families.maps import n_columns, n_entries, seconds_of_search, small_data_context
 from rff_stream.families.metric import columns_of_metric
 from rff_stream.families.parameters import check_map_for, number_or_array
 from rff_stream.families.protocol import (
@@ -230,7 +230,7 @@ class WholeFamily(Family):
         plan = asked.plan
         return MomentStatistic(
             asked.features, asked.row, plan.order, plan.sums, asked.sample_rows, asked.n_places,
-            plan.n_groups, context=context_of_few(asked),
+            plan.n_groups, context=small_data_context(asked),
         )  # fmt: skip
 
     def zero(self, features: Any, row: AugmentedRow, order: int) -> Moments:
