@@ -42,8 +42,8 @@ PAPER, INK = "#131416", "#CFD0D0"
 Drawing = Callable[..., Figure]
 """Draws what was computed before, in the colours that are set; ``narrow`` for a phone."""
 
-NARROW = {"map"}
-"""Pictures that have a form for a phone, too: on 400 pixels the words of four maps are not read."""
+NARROW = {"map", "cells", "coverage"}
+"""Pictures that have a form for a phone, too: panels below each other, whose words are read."""
 
 STEPS = (
     ("rows", "Zarr, NetCDF, Parquet,\nNumPy, Dask, xarray,\npandas, polars, Arrow"),
@@ -103,8 +103,10 @@ def coverage() -> Drawing:
     assert std is not None
     spread = std[:, 0]
 
-    def draw() -> Figure:
-        figure, axes = plt.subplots(1, 3, figsize=(12.8, 3.8), dpi=100, layout="constrained")
+    def draw(narrow: bool = False) -> Figure:
+        shape, size = ((3, 1), (5.0, 10.5)) if narrow else ((1, 3), (12.8, 3.8))
+        dpi = 80 if narrow else 100
+        figure, axes = plt.subplots(*shape, figsize=size, dpi=dpi, layout="constrained")
         words = "observed − predicted [K]"
         rs.plot.histogram(errors, axes[0], label=words)
         rs.plot.coverage(errors, spread, axes[1])
@@ -265,8 +267,10 @@ def cells() -> Drawing:
         np.diff(cell, axis=1, append=cell[:, -1:]) != 0
     )
 
-    def draw() -> Figure:
-        figure, axes = plt.subplots(1, 3, figsize=(12.8, 3.1), dpi=100, layout="constrained")
+    def draw(narrow: bool = False) -> Figure:
+        shape, size = ((3, 1), (5.0, 8.4)) if narrow else ((1, 3), (12.8, 3.1))
+        dpi = 80 if narrow else 100
+        figure, axes = plt.subplots(*shape, figsize=size, dpi=dpi, layout="constrained")
         style: dict[str, Any] = {"origin": "lower", "extent": extent, "aspect": "auto"}
         axes[0].imshow(mixed, cmap="cividis", **style)
         axes[0].imshow(np.ma.masked_equal(edges, False), cmap="gray", vmin=0, vmax=1, **style)
