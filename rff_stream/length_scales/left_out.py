@@ -21,6 +21,7 @@ from rff_stream.features.dense_triangle import inverse_factor
 from rff_stream.features.random_trees import Partition
 from rff_stream.kernels import ExactKernel, RadialKernel
 from rff_stream.length_scales.window_evidence import MetricFit, RowWindow, squared_distances
+from rff_stream.moments.copies import equal_rows
 
 NUGGET = 1e-8
 """ε of the landmarks, in units of k(x, x)."""
@@ -51,15 +52,14 @@ class CellShape:
 
 def merge_inputs(rows: RowWindow) -> RowWindow:
     """One row in place of all with equal inputs: the mean of y, the sum of weights."""
-    x, first, inverse, counts = np.unique(
-        rows.x, axis=0, return_index=True, return_inverse=True, return_counts=True
-    )
-    if len(x) == len(rows.x):
+    first, inverse = equal_rows(rows.x)
+    if len(first) == len(rows.x):
         return rows
+    counts = np.bincount(inverse)
     w = np.bincount(inverse, rows.w)
     y = np.stack([np.bincount(inverse, rows.w * column) / w for column in rows.y.T], axis=1)
     order = np.argsort(first)
-    return RowWindow(x[order], y[order], (w / counts)[order])
+    return RowWindow(rows.x[first[order]], y[order], (w / counts)[order])
 
 
 def left_out_errors(

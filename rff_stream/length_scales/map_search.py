@@ -67,6 +67,7 @@ from rff_stream.length_scales.windows import (
     nearest_to_median,
     scattered_windows,
 )
+from rff_stream.moments.copies import equal_rows
 from rff_stream.pilot import neighbour_scale, weight_unit
 
 TINY = float(np.finfo(float).tiny)
@@ -818,7 +819,7 @@ class MapSearch:
             self.regions = self._regions(np.eye(self.rows.x.shape[1]))
             self.judges = np.ones(sum(len(each.x) for each in self.regions), bool)
             return
-        same = np.unique(self.rows.x, axis=0, return_inverse=True)[1].ravel()
+        _, same = equal_rows(self.rows.x)
         kept = (self.rng.random(same.max() + 1) < KEPT_SHARE)[same]
         rows, marked = self.rows, np.column_stack([self.rows.y, kept])
         self.rows = RowWindow(rows.x, marked, rows.w)

@@ -20,8 +20,9 @@ WAVES, PAIR_WAVES = 12, 4
 """Cosines of each input by itself, and of each of two inputs together."""
 
 COLUMNS_OF_PAIRS = 1024
-"""Columns of which pairs are looked at; their time grows with the square. Of more than 256 inputs
-there are fewer cosines of each, and of more than this no pairs."""
+"""Columns of which pairs are looked at, and that a fit of single inputs has; their time grows with
+the square. Of more than 256 inputs there are fewer cosines of each, and of more than this no pairs.
+"""
 
 WAVE_SECONDS = 20e-9
 """Of one cosine of one value, with its rank."""
@@ -58,7 +59,9 @@ def relevant_inputs(x: Array, y: Float64, w: Float64) -> Array:
         sums.append(np.einsum("njk,nt->jkt", waves, y * share, optimize=True))
         first.append(waves[:, :, :of_pairs].copy())
     single = _strength(np.concatenate(sums), n, d, w)
-    rest = y - _explained_share(_waves(x[:, single > 0]), y, share)
+    strong = np.argsort(-single, kind="stable")[: COLUMNS_OF_PAIRS // WAVES]
+    strong = np.sort(strong[single[strong] > 0])
+    rest = y - _explained_share(_waves(x[:, strong]), y, share)
     strength = single
     if of_pairs:
         pairs = _strength_of_pairs(np.concatenate(first, axis=1), rest * share, w)

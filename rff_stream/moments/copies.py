@@ -24,6 +24,14 @@ SHARE = 0.5
 levels are repeated without being copies."""
 
 
+def equal_rows(x: Array) -> tuple[Array, Array]:
+    """The first place of each different row of x (m, d), and which of these each row (m,) is."""
+    exact = np.ascontiguousarray(x) + 0  # −0 becomes 0: equal inputs are equal bytes
+    whole = exact.view(np.dtype((np.void, exact.itemsize * x.shape[1]))).ravel()
+    _, first, inverse = np.unique(whole, return_index=True, return_inverse=True)
+    return first, inverse
+
+
 def group_copies(x: Array) -> Array | None:
     """A number (m,) for each row of x (m, d), the same for the same inputs; None for levels.
 
@@ -31,9 +39,7 @@ def group_copies(x: Array) -> Array | None:
     """
     if len(x) < FEWEST or not x.shape[1]:
         return None
-    exact = np.ascontiguousarray(x) + 0  # −0 becomes 0: equal inputs are equal bytes
-    whole = exact.view(np.dtype((np.void, exact.itemsize * x.shape[1]))).ravel()
-    _, first, inverse = np.unique(whole, return_index=True, return_inverse=True)
+    first, inverse = equal_rows(x)
     if len(first) < FEWEST:
         return None
     if len(first) < len(x) and max(len(np.unique(each)) for each in x.T) < SHARE * len(first):
