@@ -66,6 +66,10 @@ class Cost(Protocol):
     def pilot_rows(self) -> int:
         """Pilot rows that the map needs; 0 for the default number."""
 
+    def smaller(self) -> Cost | None:
+        """The cost of half the cells; None where there is nothing to halve."""
+        return None
+
     def width(self, sizes: Sizes) -> int:
         """P of the map, or of one cell."""
         return self.n_features + 1 + sizes.n_targets

@@ -442,11 +442,19 @@ def check_memory(found: Plan, memory: int | None = None) -> None:
     if fits(found, memory):
         return
     allowed = available_memory() if memory is None else memory
+    fewer = found
+    while not fits(fewer, memory) and (cost := fewer.cost.smaller()) is not None:
+        fewer = replace(fewer, cost=cost)
+    smaller = (
+        f"Ask for fewer cells: features=rs.Cells(n_cells={fewer.cost.all_cells // 4}). Or"
+        if fewer is not found and fewer.cost.all_cells >= 8  # at most 4 trees
+        else "Lower n_components,"
+    )
     raise PlanError(
         f"The pass needs {format_bytes(found.process_bytes)} in one process but "
         f"{format_bytes(allowed)} are allowed ({found.leaves_at_once} leaves of "
         f"{format_bytes(found.task_bytes)} at a time, R={found.n_features}, "
         f"groups={found.n_groups}, leaf of {found.largest.rows:,} rows; solve "
-        f"{format_bytes(found.solve_bytes)}). Nothing was read. Lower n_components, use fewer "
-        "threads or groups (or order=1), smaller chunks, or allow more memory."
+        f"{format_bytes(found.solve_bytes)}). Nothing was read. {smaller} use fewer threads or "
+        "groups (or order=1), smaller chunks, or allow more memory."
     )

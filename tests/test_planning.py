@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import pickle
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 import rff_stream as rs
 from rff_stream import leaf_layout as layouts
+from rff_stream.cells.cost import CellCost
 from rff_stream.costs import WholeCost, leaf_row_seconds
 from rff_stream.errors import PlanError
 from rff_stream.execution import Leaves
@@ -341,6 +343,16 @@ def test_a_run_that_cannot_fit_is_refused_with_the_numbers() -> None:
         assert part in message
     assert isinstance(caught.value, MemoryError)
     check_memory(plan, plan.process_bytes)
+
+
+@pytest.mark.parametrize("gigabytes", [1, 3])
+def test_cells_that_do_not_fit_are_told_how_many_do(gigabytes: int) -> None:
+    source, limit = grid((regular(20_000_000, 1 << 18),)), gigabytes << 30
+    with pytest.raises(PlanError, match=r"features=rs\.Cells\(n_cells=(\d+)\)") as caught:
+        check_memory(rs.plan(source, n_features=CellCost(256, 4, 4096), threads=2), limit)
+    told = re.search(r"n_cells=(\d+)", str(caught.value))
+    assert told is not None
+    check_memory(rs.plan(source, n_features=CellCost(256, 4, int(told[1])), threads=2), limit)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int32", "complex64"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from rff_stream.cells.evidence import SAMPLED_CELLS
@@ -45,6 +45,9 @@ class CellCost(Cost):
     @property
     def pilot_rows(self) -> int:
         return pilot_rows(self.n_cells, self.n_features)
+
+    def smaller(self) -> Cost | None:
+        return replace(self, n_cells=self.n_cells // 2) if self.n_cells > 1 else None
 
     def numbers(self, sizes: Sizes) -> int:
         size = packed_size(self.width(sizes))
