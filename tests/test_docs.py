@@ -68,6 +68,10 @@ def test_an_executed_notebook_is_the_one_beside_it(path: Path) -> None:
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     outputs = [output for cell in cells for output in cell["outputs"]]
     assert not [each for each in outputs if each["output_type"] == "error"]
+    texts = "".join("".join(each.get("text", "")) for each in outputs)
+    assert not re.search(r"<[^>]+ at 0x[0-9a-f]+>", texts), "an address says nothing"
+    said = re.findall(r"Warning: (.*)", texts)
+    assert len(said) == len(set(said)), "a warning is said once"
     pictures = [size for each in outputs if (size := picture_bytes(each))]
     assert pictures and max(pictures) < LARGEST_PICTURE
     assert "/home/" not in path.with_suffix(".ipynb").read_text(encoding="utf-8")
