@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 import rff_stream as rs
 from rff_stream.cells.family import CellFamily
+from rff_stream.errors import ModelError
 from rff_stream.families import family_of
 from rff_stream.features.base import MAPS
 from rff_stream.grid.family import GridFamily
@@ -38,7 +39,9 @@ def test_a_loaded_model_knows_its_family_without_its_parameter(rng: Any, tmp_pat
     again = rs.load(tmp_path / "model.zarr").set_params(features="auto")
     assert again._fitted.family == CellFamily()
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
-    again.partial_fit(X + 0.1, X[:, 0], batch="later")
+    with pytest.raises(ModelError, match="set features back"):
+        again.partial_fit(X + 0.1, X[:, 0], batch="later")
+    again.set_params(features=CELLS).partial_fit(X + 0.1, X[:, 0], batch="later")
     assert again.n_rows_ == 600
 
 

@@ -102,6 +102,7 @@ class MetricStep(AddedFields):
         """Of each direction (k,), in degrees: how far noise may have turned it out of their span.
 
         By the noise of rows alone: what the map cannot represent of the function is not in it.
+        Rows are taken for independent: where each stands c times, they are too small by √c.
         """
         d, k = self.start.shape
         across = linalg.null_space(self.directions.T)  # (d, d − k)
