@@ -193,7 +193,7 @@ class Pass:
         self._get({key: tasks[key] for key in keep}, ends)
 
     def _on_cluster(self, asked: Summation, segments: Segments, commit: Callable[..., int]) -> None:
-        """A window of segments; all at once where leaves share tasks of the data."""
+        """A window of segments; of a graph all at once, unless their sums would wait here."""
         layout, size = asked.layout, asked.layout.segment_leaves
         alone = self._graph or self._source.arguments(asked.leaves[0].box) or layout.in_sequence
         together = 1 if alone else layout.leaves_a_task(thread_count())
@@ -205,8 +205,9 @@ class Pass:
         with ClusterRun(self._client, self._token, boxes) as flight:
             ship = flight.ship(Job(self._source.reader, asked.statistic, asked.grid, versions))
             fan_in = 4 if size >= WIDE_SEGMENT else 2
-            shared = self._graph and not data
-            window = 2**31 if shared else flight.window(size // together)
+            # An adaptive cluster grows by what it knows of; leaves that wait hold no data.
+            at_once = self._graph and not (data and layout.in_sequence)
+            window = 2**31 if at_once else flight.window(size // together)
             early = 0  # sums that wait on the driver count, too
             while True:
                 while flight.waiting + early < window:
