@@ -266,7 +266,7 @@ def test_an_adaptive_cluster_gives_the_same_bits(rows: tuple[Array, Array]) -> N
         Client(cluster),
     ):
         cluster.adapt(minimum=1, maximum=2, interval="200ms", wait_count=1)
-        found = rs.collect(map_of(), *lazy(rows, 0.3), row=expected.row, progress=False)
+        found = rs.collect(map_of(), *lazy(rows, 0.8), row=expected.row, progress=False)
         assert len(cluster.workers) == 2, "it grew"
     assert same_bits(found, expected)
 

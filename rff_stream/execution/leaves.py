@@ -18,7 +18,7 @@ from dask.task_spec import DataNode, GraphNode, Task, TaskRef
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import ClusterError, PlanError
-from rff_stream.execution.threads import single_threaded_blas, tell_move
+from rff_stream.execution.threads import report_activity, single_threaded_blas
 from rff_stream.leaf_layout import Layout, lay_out
 from rff_stream.moments.tree_sum import TreeSum, add_into
 from rff_stream.predictors import RowFunction
@@ -198,7 +198,7 @@ class Job:
                     size = size_of_slab(rows)
                     sink.add(rows, self._places(leaf, np.arange(size) + rows.start)[kept])
                     seen += size
-                    tell_move()
+                    report_activity()
             kernels = {own_kernels(): socket.gethostname()} if self.versions else {}
             return PartialSum(sink.result(), seen, kernels)
 
@@ -300,31 +300,31 @@ def leaf_task(
 ) -> GraphNode:
     """The task of one leaf, with the tasks of its data inside it."""
     task = Task(key, run_after, after, job, leaf, *arguments)
-    own = (told(data[each]) for each in ancestors(data, keys_of(arguments)))
-    return Task.fuse(*own, task, key=key)
+    return Task.fuse(*(data[each] for each in ancestors(data, keys_of(arguments))), task, key=key)
 
 
-def told(task: GraphNode) -> GraphNode:
-    """The same, which tells its pool when it has finished."""
+def reporting_task(task: GraphNode) -> GraphNode:
+    """The same task, after which its pool knows that the leaf has not stalled."""
     if not isinstance(task, Task):
         return task
-    return Task(task.key, call_and_tell, task.func, *task.args, **task.kwargs)
+    return Task(task.key, call_and_report, task.func, *task.args, **task.kwargs)
 
 
-def call_and_tell(function: Callable[..., Any], *values: Any, **choices: Any) -> Any:
-    """Value of a function."""
+def call_and_report(function: Callable[..., Any], *values: Any, **choices: Any) -> Any:
+    """Value of a function, as a part of a task."""
     found = function(*values, **choices)
-    tell_move()
+    report_activity()
     return found
 
 
 def data_of_leaves(graph: Graph, leaves: Iterable[Sequence[Any]]) -> Graph:
     """Tasks of the data that each leaf runs itself: all but constants, or none.
 
-    As tasks of their own, idle threads and workers would run those of all leaves ahead of the
-    sums, and hold all of the data. What several leaves need is then computed by each of them. All
-    are left to the scheduler, which computes each once and holds it until its last use, where
-    tasks would run more than ``MOST_RUNS`` times on average. Each leaf's keys are given.
+    If the scheduler ran them, idle threads and workers would take those of all leaves before the
+    sums, and hold all of the data. A leaf that runs its own holds its own alone, and what several
+    leaves need is computed by each of them. Where tasks would run more than ``MOST_RUNS`` times
+    on average, the scheduler runs all of them: each once, held until its last use. ``leaves`` are
+    the keys that each one needs.
     """
     tasks = {key: task for key, task in graph.items() if not isinstance(task, DataNode)}
     runs = 0
@@ -332,7 +332,7 @@ def data_of_leaves(graph: Graph, leaves: Iterable[Sequence[Any]]) -> Graph:
         runs += len(ancestors(tasks, keys))
         if runs > MOST_RUNS * len(tasks):
             return {}
-    return tasks
+    return {key: reporting_task(task) for key, task in tasks.items()}
 
 
 def boxes_of(key: str, source: Source, leaves: Sequence[Leaf], together: int) -> list[str]:

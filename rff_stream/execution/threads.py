@@ -115,8 +115,8 @@ _watched: contextvars.ContextVar[weakref.ref[WatchedPool]] = contextvars.Context
 """The pool whose task runs here."""
 
 
-def tell_move() -> None:
-    """Tell the pool that a task of it, which runs here, has not stalled."""
+def report_activity() -> None:
+    """Tell the pool whose task runs here that it has not stalled."""
     watched = _watched.get(None)
     pool = None if watched is None else watched()
     if pool is not None:
