@@ -117,7 +117,7 @@ def test_a_task_that_kills_its_workers_names_every_box_that_it_read(
     own.add_worker(threads=2)
     with connected(own, 1), pytest.raises(ClusterError, match="killed its workers") as caught:
         Pass(source, token="fatal", progress=False).add_up(
-            Summation(fatal(leaves[3 * TOGETHER + 5].start), leaves, layout)
+            Summation(fatal(leaves[5].start), leaves, layout)  # before any sums are added
         )
     message = str(caught.value)
     # Whatever waited on the dead worker is blamed with the culprit: the key says which this is.
