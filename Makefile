@@ -70,7 +70,7 @@ pictures: $(VENV)/.docs-stamp
 docs: $(VENV)/.docs-stamp
 	rm -rf docs/generated docs/_build
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
-	$(PYTEST) -q -n auto -m docs tests/test_docs_site.py tests/test_docs_browser.py tests/test_docs_code.py
+	$(PYTEST) -q -n auto -m docs tests/docs/test_docs_site.py tests/docs/test_docs_browser.py tests/docs/test_docs_code.py
 
 # Real schedulers and workers that are killed, starved and cut off, and the other tests that
 # tests/faults.md names; the table at the end says what became of each fault.
@@ -85,12 +85,12 @@ lint: $(VENV)/.dev-stamp
 
 # The sbatch file on a SLURM of this machine; skips with the reason where there is none.
 slurm-test: $(VENV)/.test-stamp
-	$(PYTEST) -m slurm tests/test_slurm.py $(PYTEST_ARGS)
+	$(PYTEST) -m slurm tests/deployments/test_slurm.py $(PYTEST_ARGS)
 
 # The compose file on Docker of this machine, with an image of deployments/Dockerfile that was built before.
 compose-test: export RFF_STREAM_IMAGE ?= rff-stream:0.1.0
 compose-test: $(VENV)/.test-stamp
-	$(PYTEST) -m compose tests/test_compose.py $(PYTEST_ARGS)
+	$(PYTEST) -m compose tests/deployments/test_compose.py $(PYTEST_ARGS)
 
 # Digests of what fits compute on this kind of machine: after a change that may change bits.
 record: $(VENV)/.test-stamp

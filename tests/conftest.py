@@ -18,18 +18,19 @@ import numpy as np
 import pytest
 import threadpoolctl
 
+from failing_files import quick_path
 from faulttable import pytest_addoption, pytest_configure
 from growing import Leaves, Stopped
+from places import ROOT
 from recording import innermost
 from rff_stream.errors import NumericalWarning
 from rff_stream.execution import leaves as leaf_module
 from rff_stream.kernels.base import KERNELS
 
-__all__ = ["pytest_addoption", "pytest_configure"]
+__all__ = ["pytest_addoption", "pytest_configure", "quick_path"]
 
 collect_ignore = ["boxes"]  # an example of a family: to import it is to make its maps known
 
-ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("RFF_STREAM_DATA", ROOT.parent / "shared" / "data"))
 
 # Neither ~/.config/dask nor DASK_… variables shape a test; a Client still takes over as usual.
@@ -70,8 +71,9 @@ def kernels_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
-    """A generator seeded by the test's own name: the same numbers in any order of tests."""
-    return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+    """A generator seeded by the test's own name: the same numbers in any order and folder."""
+    name = f"tests/{request.node.path.name}::{request.node.nodeid.partition('::')[2]}"
+    return np.random.default_rng(zlib.crc32(name.encode()))
 
 
 @pytest.fixture(scope="session")

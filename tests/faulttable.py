@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-TABLE = Path(__file__).with_name("faults.md")
+from places import TESTS
+
+TABLE = TESTS / "faults.md"
 ABSENT = "not here: "
 
 

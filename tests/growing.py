@@ -1,4 +1,4 @@
-"""A cube that grows by days, and a count of what is read of it."""
+"""A cube and files that grow by days, and a count of what is read of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
@@ -54,6 +55,34 @@ def grown(path: Path, start: int, stop: int, *, chunk: int = 5, lat: int = 8) ->
     encoding["time"] = {"chunks": (chunk,)}
     data.to_zarr(path, encoding=encoding, zarr_format=3, consolidated=False)
     return path
+
+
+def table(day: int, n: int = 60, shift: float = 0.0) -> pd.DataFrame:
+    """The rows of one day."""
+    rng = np.random.default_rng([5, day])
+    u, v = rng.normal(size=(2, n)) + shift
+    t = np.sin(u) + v**2 / 4 + 0.1 * rng.normal(size=n)
+    return pd.DataFrame({"day": day, "u": u, "v": v, "t": t})
+
+
+def written(folder: Path, *numbers: int, end: str = "parquet", **choices: Any) -> Path:
+    """Files of some days, one each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for day in numbers:
+        write(folder / f"d{day:02}.{end}", table(day, **choices), day)
+    return folder
+
+
+def write(path: Path, rows: pd.DataFrame, day: int = 0) -> None:
+    """One file in the format that its name says."""
+    if path.suffix == ".parquet":
+        rows.to_parquet(path)
+    elif path.suffix == ".csv":
+        rows.to_csv(path, index=False)
+    elif path.suffix == ".arrow":
+        rows.to_feather(path, compression="uncompressed")
+    else:
+        days(day, day + 1).to_netcdf(path)
 
 
 def ridge(**choices: Any) -> rs.KernelRidge:

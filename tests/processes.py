@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from places import ROOT
+
 BOUND = 120.0  # seconds that anything here may take on a busy machine
 
 

@@ -1,8 +1,8 @@
 """Digests of what fits compute, to the last bit: sums, coefficients, predictions, plan, checkpoint.
 
 ``python tests/recording.py`` makes ``tests/digests.json`` anew for this kind of machine;
-``tests/test_recorder.py`` compares. Only public names are used here, so that every part of the
-package may move while the digests stay.
+``tests/project/test_recorder.py`` compares. Only public names are used here, so that every
+part of the package may move while the digests stay.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ import threadpoolctl
 import zarr
 
 import rff_stream as rs
+from places import ROOT, TESTS
 from rff_stream import leaf_layout as layout
 from rff_stream.errors import NumericalWarning
 from rff_stream.statistics.protocol import Packed
 from rff_stream.store import Checkpoint, MomentStore
 
-HERE = Path(__file__).resolve().parent
-DIGESTS = HERE / "digests.json"
+DIGESTS = TESTS / "digests.json"
 
 ROWS, NEW, CHUNK = 6000, 50, 500
 INPUTS = ["a", "b", "c"]
@@ -364,8 +364,8 @@ def fit_and_die(name: str, folder: Path) -> None:
 
 def killed_fit(name: str, folder: Path) -> int:
     """Run :func:`fit_and_die` in a process; how it ended."""
-    words = [sys.executable, str(HERE / "recording.py"), "--killed", name, str(folder)]
-    environment = os.environ | {"PYTHONPATH": str(HERE.parent), "OPENBLAS_NUM_THREADS": "1"}
+    words = [sys.executable, str(TESTS / "recording.py"), "--killed", name, str(folder)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
     return subprocess.run(words, env=environment, timeout=300, check=False).returncode
 
 

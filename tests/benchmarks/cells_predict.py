@@ -17,9 +17,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from cells import bare_product
 
 import rff_stream as rs
+from cells import bare_product
 from rff_stream.execution.threads import single_threaded_blas
 
 

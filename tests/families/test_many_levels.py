@@ -1,0 +1,228 @@
+"""Columns of many levels: random intercepts beside the map of the other inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.linear_model import RidgeCV
+from sklearn.model_selection import KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler, TargetEncoder
+
+import rff_stream as rs
+from rff_stream.families.level_intercepts import intercept_variance
+from rff_stream.features.level_intercepts import LevelIntercepts
+from rff_stream.sources.levels import LevelCodes, code_of
+from toys import run
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+pd = pytest.importorskip("pandas")
+pl = pytest.importorskip("polars")
+pa = pytest.importorskip("pyarrow")
+
+LEVELS = 100
+
+
+def table(n: int = 3000, n_levels: int = LEVELS, seed: int = 0, variance: float = 1.0) -> Any:
+    """A quantity and a place with a random intercept; noise of variance 0.25."""
+    rng = np.random.default_rng(seed)
+    own = np.sqrt(variance) * np.random.default_rng(1).normal(size=n_levels)
+    a, level = rng.uniform(-2, 2, n), rng.integers(0, n_levels, n)
+    y = np.sin(2 * a) + own[level] + 0.5 * rng.normal(size=n)
+    return pd.DataFrame({"a": a, "place": [f"p{i}" for i in level], "y": y})
+
+
+def model(kind: Any = rs.KernelRidge, **choices: Any) -> Any:
+    return kind(**{"n_components": 32, "random_state": 0, "progress": False, **choices})
+
+
+def rmse(fit: Any, frame: Any) -> float:
+    return float(np.sqrt(np.mean((np.asarray(fit.predict(frame)) - frame.y) ** 2)))
+
+
+def parquet(frame: Any, path: Path) -> str:
+    frame.to_parquet(path / "rows.parquet", row_group_size=1000)
+    return str(path / "rows.parquet")
+
+
+def csv(frame: Any, path: Path) -> str:
+    frame.to_csv(path / "rows.csv", index=False)
+    return str(path / "rows.csv")
+
+
+CONTAINERS = {
+    "pandas": lambda frame, path: frame,
+    "categories": lambda frame, path: frame.astype({"place": "category"}),
+    "polars": lambda frame, path: pl.from_pandas(frame),
+    "Arrow": lambda frame, path: pa.Table.from_pandas(frame),
+    "Parquet": parquet,
+    "CSV": csv,
+}
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_a_column_of_many_levels_is_an_input_in_every_container(kind: str, tmp_path: Path) -> None:
+    frame, new = table(), table(seed=9)
+    fit = model().fit(CONTAINERS[kind](frame, tmp_path), "y")
+    assert fit.columns_.inputs == ("a", "place=*")
+    # .5 of noise, and what 30 rows leave unknown of a level: .25/(30 + .25)
+    assert rmse(fit, new) == pytest.approx(np.sqrt(0.25 + 0.01), rel=0.04)
+    fit.save(tmp_path / "m.zarr", moments=True)
+    again = rs.load(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(again.predict(new), fit.predict(new))
+
+
+@pytest.mark.parametrize("kind", [rs.KernelRidge, rs.GaussianProcessRegressor])
+def test_it_is_better_than_one_hot_and_target_encoder_with_ridge(kind: Any) -> None:
+    """1,000 levels of 4 rows each: a mean that is not shrunk has the noise of 4 rows."""
+    frame, new = table(4000, 1000), table(4000, 1000, seed=9)
+    alphas = np.logspace(-3, 4, 15)
+    errors = []
+    for encoder in (
+        OneHotEncoder(handle_unknown="ignore"),
+        TargetEncoder(cv=KFold(5, shuffle=True, random_state=0)),
+    ):
+        columns = make_column_transformer((StandardScaler(), ["a"]), (encoder, ["place"]))
+        pipeline = make_pipeline(columns, RidgeCV(alphas)).fit(frame.drop(columns="y"), frame.y)
+        errors.append(rmse(pipeline, new.drop(columns="y").assign(y=new.y)))
+    assert rmse(model(kind).fit(frame, "y"), new) < 0.9 * min(errors)
+
+
+def test_later_rows_count_as_if_they_had_been_there_and_can_be_forgotten(tmp_path: Path) -> None:
+    first, later = table(2000), table(1500, seed=5)
+    later = later.assign(place=later.place.where(later.place != "p7", "new"))
+    fit = model(alpha=1.0).fit(first, "y")
+    both = model(features=fit.features_, alpha=1.0).fit(pd.concat([first, later]), "y")
+    grown = model(alpha=1.0).fit(first, "y").partial_fit(later, "y")
+    new = table(300, seed=6)
+    np.testing.assert_allclose(grown.predict(new), both.predict(new), rtol=1e-5, atol=1e-5)
+    fit.save(tmp_path / "m.zarr", moments=True)
+    kept = rs.load(tmp_path / "m.zarr").update(later, "y", batch="later")
+    np.testing.assert_allclose(kept.predict(new), both.predict(new), rtol=1e-4, atol=1e-4)
+    place = pd.DataFrame({"a": [0.3], "place": ["new"]})
+    before, after = fit.predict(place), kept.predict(place)
+    assert abs(after - before) > 0.1  # the level of 15 rows is known by now
+    left = rs.load(tmp_path / "m.zarr", where=["fit"])
+    np.testing.assert_allclose(left.predict(new), fit.predict(new), rtol=1e-4, atol=1e-4)
+
+
+def test_an_unknown_level_is_at_the_prior() -> None:
+    """Its mean is that of a mean level, its variance that of the intercepts and f."""
+    fit = model(rs.GaussianProcessRegressor).fit(table(), "y")
+    known, unknown = (
+        fit.predict(pd.DataFrame({"a": [0.3], "place": [name]}), return_std=True, noise=False)[1]
+        for name in ("p3", "nowhere")
+    )
+    intercepts = fit.features_.maps[1].variance * fit.signal_variance_
+    assert intercepts == pytest.approx(1.0, rel=5 * np.sqrt(2 / LEVELS))
+    assert unknown**2 == pytest.approx(intercepts, rel=0.1)
+    assert known < 0.2
+    # all levels at once, the unknown one among them: 0 in mean, within the spread of 100 levels
+    every = pd.DataFrame({"a": 0.3, "place": [f"p{i}" for i in range(LEVELS)] + ["nowhere"]})
+    found = fit.predict(every)
+    assert found[-1] == pytest.approx(found[:-1].mean(), abs=0.05)
+
+
+def test_the_variance_of_intercepts_is_that_of_highest_evidence() -> None:
+    """Against −2 log p of dense covariances, for every ratio that is tried."""
+    rng = np.random.default_rng(0)
+    codes, Z, w = rng.integers(0, 12, 80), rng.normal(size=(80, 3)), rng.uniform(0.5, 2, 80)
+    y = Z.sum(axis=1) + rng.normal(size=12)[codes] + 0.5 * rng.normal(size=80) / np.sqrt(w)
+    found = intercept_variance(Z, codes, y[:, None], w)
+    assert found > 0
+    assert intercept_variance(Z, rng.integers(0, 12, 80), y[:, None], w) == 0.0  # shuffled
+    same = (codes[:, None] == codes).astype(float)
+    centred = y - np.average(y, weights=w)
+
+    def loss(tau: float, alpha: float) -> float:
+        """−2 log p with σ_f² at its best; a flat intercept, as 1,000 σ_f²."""
+        K = Z @ Z.T + 1e3 + tau * same + alpha * np.diag(1 / w)
+        _, log = np.linalg.slogdet(K)
+        return float(log + 80 * np.log(centred @ np.linalg.solve(K, centred)))
+
+    grid = np.logspace(-3, 1, 41)
+    best = min((loss(tau, alpha), tau) for tau in grid for alpha in grid)
+    assert np.log10(found) == pytest.approx(np.log10(best[1]), abs=0.2)  # steps of 1/4 and 1/10
+
+
+def test_columns_of_levels_are_those_of_a_dense_mixed_model() -> None:
+    codes = np.array([3.0, 5.0, 9.0])
+    features = LevelIntercepts(codes, 2, 0.7, "float64")
+    x = np.array([[5.0], [9.0], [4.0], [np.nan]])
+    Z = features(x)
+    assert Z[:2].tolist() == [[0, 1, 0, 0, 0], [0, 0, 1, 0, 0]]
+    assert Z[2, 3:].sum() == 1 and Z[2, :3].sum() == 0
+    assert np.isnan(Z[3]).all()
+    assert features.prior().tolist() == [0.7] * 5
+    plain, arrays = features.spec()
+    again = rs.features.map_from_spec(plain, arrays)
+    assert again.fingerprint == features.fingerprint
+    y = np.arange(12.0)
+    fit = rs.KernelRidge(features=features, alpha=1.4, fit_intercept=False, progress=False)
+    found = fit.fit(np.repeat(codes, 4)[:, None], y).coef_
+    wanted = [*(y.reshape(3, 4).sum(axis=1) / (4 + 1.4 / 0.7)), 0, 0]  # Σy/(n + σ²/τ²)
+    np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-12)
+    for bad in ({"codes": codes[::-1]}, {"n_spare": 0}, {"variance": 0.0}):
+        with pytest.raises(ValueError, match=r"increasing|spare"):
+            LevelIntercepts(**({"codes": codes, "n_spare": 2, "variance": 0.7} | bad))
+
+
+def test_codes_do_not_depend_on_the_type_of_whole_numbers() -> None:
+    texts = np.array(["a", "b", None, "a"], object)
+    found = LevelCodes()(texts)
+    assert found[0] == found[3] == code_of("a") and np.isnan(found[2])
+    numbers = LevelCodes()(np.array([3, 4]))
+    np.testing.assert_array_equal(LevelCodes()(np.array([3.0, 4.0])), numbers)
+
+
+def test_levels_that_say_nothing_are_left_out() -> None:
+    """A name for each row is no use, and costs no columns."""
+    frame = table().assign(place=[f"row {i}" for i in range(3000)])
+    assert model().fit(frame, "y").features_.n_components == 32
+
+
+def test_a_place_alone_and_two_columns_and_classes() -> None:
+    frame, new = table(), table(seed=9)
+    alone = model().fit(frame[["place", "y"]], "y")
+    assert rmse(alone, new) == pytest.approx(np.sqrt(0.25 + 0.5 + 0.03), rel=0.06)
+    two = frame.assign(other=[f"q{i % 90}" for i in range(len(frame))])
+    two["y"] += np.random.default_rng(4).normal(size=90)[np.arange(len(frame)) % 90]
+    fit = model().fit(two[:2000], "y")
+    assert len(fit.features_.maps) == 3 and rmse(fit, two[2000:]) < 0.56
+    classes = frame.assign(y=np.where(frame.y > 0, "yes", "no"))
+    classifier = rs.KernelClassifier(n_components=32, random_state=0, progress=False)
+    found = classifier.fit(classes[:2000], "y").predict(classes[2000:])
+    assert np.mean(np.asarray(found) == classes.y[2000:]) > 0.83
+
+
+def test_a_missing_level_is_a_missing_value() -> None:
+    gap = table()
+    gap.loc[3, "place"] = None
+    with pytest.raises(ValueError, match="NaN"):
+        model().fit(gap, "y")
+    assert model(missing_rows="drop").fit(gap, "y").n_rows_ == len(gap) - 1
+
+
+def test_what_has_no_intercepts_refuses_by_name() -> None:
+    frame = table()
+    told = r"'place' holds more than 64 levels.*features='whole'.*inputs=\['place=…'"
+    for features in ("local", rs.Cells(16, 1, 2)):
+        with pytest.raises(ValueError, match=told):
+            model(features=features).fit(frame, "y")
+    with pytest.raises(ValueError, match=told):
+        rs.KernelDensity(progress=False).fit(frame)
+    assert model(features="auto").fit(frame, "y").features_.n_inputs == 2
+    assert model().fit(frame, "y", inputs=["a", "place=p1"]).n_features_in_ == 2
+
+
+def test_the_shell_reads_and_predicts_them(tmp_path: Path) -> None:
+    rows, out, fit = parquet(table(), tmp_path), tmp_path / "out.zarr", tmp_path / "m.zarr"
+    done = run("fit", rows, "--target", "y", "--n-components", "32", "--model", fit)
+    assert done.exit_code == 0, done.output
+    done = run("predict", fit, rows, "--output", out)
+    assert done.exit_code == 0, done.output

@@ -1,0 +1,107 @@
+"""Predictions of a table are a table: its rows in their order, its index, the columns to keep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+import rff_stream as rs
+from growing import days, table, write, written
+from rff_stream.cli import main, tables
+
+READERS: dict[str, Any] = {
+    "parquet": pd.read_parquet, "arrow": pd.read_feather, "csv": pd.read_csv,
+}  # fmt: skip
+
+
+def run(*words: Any) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A Gaussian process of a day."""
+    made = rs.GaussianProcessRegressor(n_components=32, random_state=0, progress=False)
+    made.fit(table(0, 300), "t", inputs=["u", "v"]).save(tmp_path / "gp.zarr", moments=True)
+    return tmp_path / "gp.zarr"
+
+
+@pytest.mark.parametrize("end", READERS)
+@pytest.mark.parametrize("source", ["parquet", "csv", "arrow"])
+def test_rows_keep_their_order_and_their_keys(tmp_path, model, monkeypatch, source, end):
+    monkeypatch.setattr(tables, "ROWS", 32)
+    rows = table(1, 100).assign(id=[f"r{i}" for i in range(100)])
+    rows.loc[3, "u"] = np.nan
+    write(tmp_path / f"rows.{source}", rows)
+    out = tmp_path / f"out.{end}"
+    asked = ["--keep", "id,day", "--std", "--interval", 0.9]
+    done = run("predict", model, tmp_path / f"rows.{source}", "--output", out, *asked)
+    assert done.exit_code == 0, done.output
+    found, loaded = READERS[end](out), rs.load(model).set_params(missing_rows="drop")
+    assert list(found) == ["id", "day", "t", "t_std", "t_lower", "t_upper"]
+    assert list(found["id"]) == list(rows["id"])
+    mean, std = loaded.predict(rows[["u", "v"]], return_std=True)
+    np.testing.assert_allclose(found["t"], mean, rtol=1e-12)
+    np.testing.assert_allclose(found["t_std"], std, rtol=1e-12)
+    assert np.isnan(found["t"][3]) and (found["t_lower"] < found["t_upper"]).sum() == 99
+
+
+def test_the_index_of_pandas_comes_back(tmp_path, model):
+    rows = table(1, 20).set_index(pd.Index([f"s{i}" for i in range(20)], name="station"))
+    rows.to_parquet(tmp_path / "rows.parquet")
+    out = tmp_path / "out.parquet"
+    assert run("predict", model, tmp_path / "rows.parquet", "--output", out).exit_code == 0
+    found = pd.read_parquet(out)
+    pd.testing.assert_index_equal(found.index, rows.index)
+    assert list(found) == ["t"]
+    np.testing.assert_allclose(found["t"], rs.load(model).predict(rows), rtol=1e-12)
+
+
+def test_several_files_make_a_folder_of_them(tmp_path, model):
+    folder, out = written(tmp_path / "days", 1, 2, 3), tmp_path / "out.csv"
+    write(folder / "d04.parquet", table(4).iloc[:0])
+    assert run("predict", model, f"{folder}/*.parquet", "--output", out).exit_code == 0
+    assert sorted(path.name for path in out.iterdir()) == [f"d0{i}.csv" for i in (1, 2, 3, 4)]
+    assert [len(pd.read_csv(out / f"d0{i}.csv")) for i in (1, 2, 3, 4)] == [60, 60, 60, 0]
+    again = run("predict", model, folder, "--output", out)
+    assert again.exit_code == 4 and "--overwrite" in again.stderr
+    assert run("predict", model, folder, "--output", out, "--overwrite").exit_code == 0
+
+
+def test_few_rows_are_held_at_a_time(tmp_path, model, monkeypatch):
+    monkeypatch.setattr(tables, "ROWS", 25)
+    write(tmp_path / "rows.parquet", table(1, 100))
+    out = tmp_path / "out.parquet"
+    assert run("predict", model, tmp_path / "rows.parquet", "--output", out).exit_code == 0
+    assert pq.ParquetFile(out).num_row_groups == 4
+
+
+def test_what_cannot_be_a_table_is_refused_first(tmp_path, model):
+    write(tmp_path / "rows.parquet", table(1))
+    days(0, 2).to_zarr(tmp_path / "cube.zarr", consolidated=False)
+    rs.KernelDensity(progress=False).fit(table(1)[["u", "v"]]).save(tmp_path / "density.zarr")
+    rows, out = tmp_path / "rows.parquet", tmp_path / "out.parquet"
+    for words, code, message in (
+        (("predict", model, tmp_path / "cube.zarr", "--output", out), 2, "is a table, and"),
+        (("predict", model, rows, "--output", out, "--keep", "id"), 2, "--keep id is no column"),
+        (("predict", model, rows, "--output", out, "--keep", "day,t"), 2, "each name once"),
+        (("predict", model, rows, "--output", "s3://b/out.csv"), 4, "tables are written to local"),
+        (("predict", model, rows, "--output", rows), 4, "read"),
+        (
+            ("predict", model, rows, "--output", tmp_path / "o.zarr", "--keep", "day"),
+            2,
+            "is no table",
+        ),
+        (("predict", tmp_path / "density.zarr", rows, "--output", out), 4, "no target to name"),
+    ):
+        done = run(*words)
+        assert done.exit_code == code and message in done.stderr, done.stderr
+        assert not out.exists()
+    assert run("predict", model, rows, "--output", out, "--dry-run").exit_code == 0
+    assert not out.exists()
