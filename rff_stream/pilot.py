@@ -20,7 +20,7 @@ from rff_stream.errors import DataError, warn
 from rff_stream.features.base import FeatureMap
 from rff_stream.features.column_sweep import column_sums, sweep_of
 from rff_stream.moments import AugmentedRow
-from rff_stream.moments.row_sample import RowSample, hash_places
+from rff_stream.moments.row_sample import Keys, RowSample, hash_places
 from rff_stream.sources.protocol import LARGEST, Rows
 from rff_stream.statistics.protocol import Sink
 
@@ -435,17 +435,30 @@ class _PilotSink:
     def __init__(self, statistic: PilotStatistic) -> None:
         self._statistic = statistic
         self._sample: RowSample | None = None
+        self._waiting: list[tuple[Keys, Float64]] = []  # slabs that the sample will take together
         self._labels: dict[Any, int] = {}
         self._n = 0
 
     def add(self, rows: Rows, places: Array) -> None:
         self._n += len(rows.x)
-        w = np.ones(len(rows.x)) if rows.w is None else rows.w
-        y = self._codes(rows.label) if self._statistic.labelled else rows.y
-        table = np.column_stack([rows.x, y, w]).astype(np.float64)
+        y = self._codes(rows.label)[:, None] if self._statistic.labelled else rows.y
+        if self._sample is None:
+            width = rows.x.shape[1] + y.shape[1] + 1
+            self._sample = RowSample.empty(self._statistic.size, width)
         keys = hash_places(places, self._statistic.seed)
-        sample = RowSample.of(self._statistic.size, keys, table)
-        self._sample = sample if self._sample is None else self._sample + sample
+        own = self._sample.chosen(keys)
+        w = np.ones(len(own)) if rows.w is None else rows.w[own]
+        table = np.column_stack([rows.x[own], y[own], w]).astype(np.float64)
+        self._waiting.append((keys[own], table))
+        if sum(len(keys) for keys, _ in self._waiting) >= self._statistic.size:
+            self._merge()
+
+    def _merge(self) -> None:
+        """Take what waits into the sample: its rows are sorted once for many small slabs."""
+        if self._sample is not None and self._waiting:
+            keys, tables = map(np.concatenate, zip(*self._waiting, strict=True))
+            self._sample += RowSample.of(self._statistic.size, keys, tables)
+            self._waiting = []
 
     def _codes(self, labels: Array | None) -> Array:
         """Places (m,) of the rows' labels among those met."""
@@ -455,6 +468,7 @@ class _PilotSink:
         return np.asarray(at)[inverse]
 
     def result(self) -> PilotRows:
+        self._merge()
         rows = np.empty((0, 0)) if self._sample is None else self._sample.rows
         return PilotRows(rows, tuple(self._labels), self._n)
 
@@ -465,13 +479,14 @@ MOST_OF_LEAF = 131_072
 
 @dataclass(frozen=True, slots=True)
 class WindowStatistic:
-    """The ``size`` rows [x, y, w] nearest to one row of each leaf, drawn by the hash of its place.
+    """The ``size`` rows [x, y, w] nearest to each of some rows of a leaf, drawn by their hashes.
 
     Distances are in units of the typical step from row to row along each input.
     """
 
     size: int
     seed: int
+    count: int = 1  # windows of a leaf
 
     def start(self) -> Sink:
         return _WindowSink(self)
@@ -510,8 +525,16 @@ class _WindowSink:
             return WindowRows()
         rows, places = np.concatenate(self._rows), np.concatenate(self._places)
         x = rows[:, : self._d]
-        centre = x[np.argmin(hash_places(places, self._statistic.seed))]
-        scale = neighbour_scale(x)
-        distance = (((x - centre) / scale) ** 2).sum(axis=1)
-        near = np.argsort(distance, kind="stable")[: self._statistic.size]
-        return WindowRows((rows[np.sort(near)],))
+        keys = hash_places(places, self._statistic.seed)
+        centres = np.argsort(keys, kind="stable")[: self._statistic.count]
+        windows = near_rows(x / neighbour_scale(x), centres, self._statistic.size)
+        return WindowRows(tuple(rows[near] for near in windows))
+
+
+def near_rows(u: Float64, centres: Array, size: int) -> list[Array]:
+    """Places of the ``size`` rows of u (m, k) nearest to each of some, in order."""
+    found = []
+    for centre in centres:
+        distance = ((u - u[centre]) ** 2).sum(axis=1)
+        found.append(np.sort(np.argsort(distance, kind="stable")[:size]))
+    return found

@@ -7,7 +7,7 @@ from numpy.random import Generator
 
 from rff_stream._array import Array, Float64
 from rff_stream.length_scales.window_evidence import RowWindow
-from rff_stream.pilot import Pilot
+from rff_stream.pilot import Pilot, near_rows
 
 
 def compact_windows(
@@ -15,11 +15,7 @@ def compact_windows(
 ) -> list[RowWindow]:
     """For each of some rows (places) the ``size`` nearest to it, in the metric of a matrix."""
     u = (rows.x - rows.x[:1]) @ matrix
-    windows = []
-    for centre in centres:
-        distance = ((u - u[centre]) ** 2).sum(axis=1)
-        windows.append(rows.part(np.sort(np.argsort(distance, kind="stable")[:size])))
-    return windows
+    return [rows.part(near) for near in near_rows(u, centres, size)]
 
 
 def nearest_to_median(rows: RowWindow, matrix: Float64, size: int) -> RowWindow:

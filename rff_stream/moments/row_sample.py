@@ -39,13 +39,18 @@ class RowSample:
     def with_rows(self, places: Array, x: Array, y: Array, w: Array | None) -> Self:
         """The sample of these rows too: x (m, d), y (m, T) and w (m,) that stood at ``places``."""
         keys = hash_rows(places, x, y)
-        full = len(self.keys) == self.size
-        chosen = np.flatnonzero(keys < self.keys[-1]) if full else np.arange(len(keys))
-        if len(chosen) > self.size:
-            chosen = chosen[np.argpartition(keys[chosen], self.size)[: self.size]]
+        chosen = self.chosen(keys)
         weight = np.ones(len(chosen)) if w is None else w[chosen]
         rows = np.column_stack([x[chosen], y[chosen], weight]).astype(np.float64)
         return self + self.of(self.size, keys[chosen], rows, reach_of(x))
+
+    def chosen(self, keys: Keys) -> Array:
+        """Places among rows of these keys of those that may enter: at most ``size``."""
+        full = 0 < len(self.keys) == self.size
+        found = np.flatnonzero(keys < self.keys[-1]) if full else np.arange(len(keys))
+        if len(found) > self.size:
+            found = found[np.argpartition(keys[found], self.size)[: self.size]]
+        return found
 
     def __add__(self, other: Self) -> Self:
         size = max(self.size, other.size)
