@@ -136,8 +136,7 @@ class CellClasses:
         features: Any = asked.features
         n_rows, scales = pilot.without_copies(plan.n_rows), dict[str, Array]()
         if not isinstance(features, LocalFeatures):
-            pilot = pilot.with_bounded_inputs()
-            cost = cell_cost(features, n_rows, len(inputs), asked.planned)
+            pilot, cost = pilot.with_bounded_inputs(), cell_cost(features, n_rows, len(inputs))
             encoding = encoding_of(features) or around_the_globe(asked, pilot.x)
             encoding = behind(encoding, matrix_of(asked.metric), pilot.x)
             kernel = asked.kernels.known

@@ -15,14 +15,7 @@ from rff_stream.answers.early_stopping import StreamState
 from rff_stream.cells.calibration import local_posterior, numbers_found
 from rff_stream.cells.classes import CellClasses
 from rff_stream.cells.cost import CellCost
-from rff_stream.cells.draw import (
-    cell_cost,
-    check_cells,
-    cost_of_shape,
-    draw_cells,
-    encoding_of,
-    has_default_cells,
-)
+from rff_stream.cells.draw import cell_cost, check_cells, cost_of_shape, draw_cells, encoding_of
 from rff_stream.cells.evidence import (
     cell_evidence,
     cell_gcv,
@@ -227,8 +220,7 @@ class CellFamily(Family):
         check_cells(given, asked.kernels, n_inputs, asked.metric)
 
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
-        cost = cell_cost(features, n_rows_of(source), len(source.columns.inputs))
-        return PlanRequest(cost, shrinks=has_default_cells(features))
+        return PlanRequest(cell_cost(features, n_rows_of(source), len(source.columns.inputs)))
 
     def foresee(self, request: PlanRequest, asked: MapParameters, n_rows: int) -> PlanRequest:
         if is_named(asked.penalty, "cv") or is_named(asked.penalty, "gcv"):
@@ -248,11 +240,11 @@ class CellFamily(Family):
         """
         features: Any = asked.features
         seed, n_rows, d = asked.seed, n_rows_of(reading.source), len(columns.inputs)
-        sizes = cell_cost(features, n_rows, d, asked.planned)
+        sizes = cell_cost(features, n_rows, d)
         rows = max(-(-sizes.pilot_rows // PILOT_BLOCKS), PILOT_ROWS)
         pilot = reading.pilot(seed, rows=rows, cells=sizes.all_cells)
         pilot, n_rows = pilot.with_bounded_inputs(), pilot.without_copies(n_rows)
-        sizes = cell_cost(features, n_rows, d, asked.planned)
+        sizes = cell_cost(features, n_rows, d)
         scales: dict[str, Array] = {}
         maps: list[Any] = [features]
         if not isinstance(features, LocalFeatures):

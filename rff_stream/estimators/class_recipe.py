@@ -269,8 +269,6 @@ class ClassRecipe(Recipe):
             n_groups = max(n_groups, count * (count - 1) // 2)
         if n_groups > 1 or features is not None:
             plan = self.plan(request.reading, request.opened.columns, features, n_groups)
-        if features is not None:
-            plan = replace(plan, reduced_from=request.plan.reduced_from)
         if asked.laplace:
             posterior = laplace_bytes(plan.n_features, 1 if count == 2 else count)
             plan = replace(plan, posterior_bytes=posterior)

@@ -10,7 +10,6 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import StreamState
-from rff_stream.costs import Cost
 from rff_stream.execution import Reading
 from rff_stream.families.kernel_request import KernelRequest
 from rff_stream.features import FeatureMap
@@ -71,8 +70,6 @@ class MapParameters:
     """CPU seconds that the search for a map may take; None for no limit."""
     longitudes: tuple[int, ...] = ()
     """Places of the inputs that are longitudes."""
-    planned: Cost | None = None
-    """Of the map that memory was planned for: one that is drawn is no larger."""
 
     @property
     def learns_metric(self) -> bool:

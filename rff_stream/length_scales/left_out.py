@@ -125,7 +125,8 @@ def _in_order(cells: list[list[CellRows]], errors: list[Float64]) -> Float64:
     return np.concatenate(found)
 
 
-def _values(kernel: ExactKernel, u: Float64, v: Float64 | None = None) -> Float64:
+def kernel_values(kernel: ExactKernel, u: Float64, v: Float64 | None = None) -> Float64:
+    """k(uᵢ, vⱼ) (n, m); v is u where nothing is said."""
     if isinstance(kernel, RadialKernel):
         return kernel.of_squared_distance(squared_distances(u, v))
     return kernel(u, u if v is None else v)
@@ -134,7 +135,7 @@ def _values(kernel: ExactKernel, u: Float64, v: Float64 | None = None) -> Float6
 def _columns(kernel: ExactKernel, cell: CellRows, order: Array, r: int) -> Float64:
     """√w (z − z̄) (R, m) with landmarks at the first R rows in ``order``."""
     chosen = order[:r]
-    values = np.array(_values(kernel, cell.u[chosen], cell.u))
+    values = np.array(kernel_values(kernel, cell.u[chosen], cell.u))
     own = np.asfortranarray(values[:, chosen])
     own[np.diag_indices_from(own)] = (1 + NUGGET) * kernel.variance
     Z = blas.dtrmm(1.0, _inverse_factor(own), values, lower=1)

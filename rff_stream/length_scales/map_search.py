@@ -8,7 +8,9 @@
 3. The best kernels learn a metric: a matrix A in place of one length-scale for each input, for
    functions of combinations of inputs. It is taken where left-out rows say so. Directions that do
    nothing are left out.
-4. Sizes of cells compete in the same way.
+4. Of maps that are about as good at left-out rows, the one that is better in holes is taken, where
+   inputs are few: places and times, whose rows are missing together.
+5. Sizes of cells compete by left-out rows.
 
 Of many inputs the numbers of a metric are as many as the rows. So a few directions are found, by
 slopes that two halves share, before all else: from one length-scale for all inputs, or from the
@@ -39,6 +41,14 @@ from rff_stream.length_scales.budget import (
     seconds_of_columns,
     seconds_of_judging,
     seconds_of_look,
+)
+from rff_stream.length_scales.holes import (
+    FEWEST_HOLES,
+    MOST_INPUTS,
+    Hole,
+    errors_in_holes,
+    holes_of,
+    seconds_of_holes,
 )
 from rff_stream.length_scales.left_out import (
     LEAST_REST,
@@ -99,6 +109,9 @@ BEHIND = 0.2
 
 WITHIN_REACH = 1.1
 """A candidate whose squared error is more than this times the least one is not developed."""
+
+AS_GOOD = 1.05
+"""A map of at most so many times the least squared error competes by its errors in holes, too."""
 
 DEVELOPED = 2
 """Kernels that learn a metric."""
@@ -171,6 +184,7 @@ class Trial:
     behind: float  # mean squared error − that of the best
     spread: float  # standard error of this difference
     seconds: float  # CPU seconds of its search
+    in_holes: float = np.nan  # the same error in holes, where it was asked for
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -233,7 +247,7 @@ class MapChoice:
         plain: dict[str, Any] = {
             "taken": self.taken,
             "n_rows": self.n_rows,
-            "trials": list(map(asdict, self.trials)),
+            "trials": [_known(asdict(each)) for each in self.trials],
         }
         if self.rivals:
             plain["rivals"] = dict(self.rivals)
@@ -301,7 +315,8 @@ class SearchRecord:
             spread = each.spread / 2 / max(each.error, TINY)
             known = f"{each.error:.4g} ± {spread:.1g}" if spread else f"{each.error:.4g}"
             mark = "  taken" if each.name == self.taken else ""
-            lines.append(f"{known:<18} {each.seconds:5.1f} s  {each.name}{mark}")
+            holes = f", {each.in_holes:.3g} in holes" if each.in_holes == each.in_holes else ""
+            lines.append(f"{known:<18} {each.seconds:5.1f} s  {each.name}{holes}{mark}")
         lines += [f"{error:<18.4g} {'':7}  {name}" for name, error in self.rivals.items()]
         lines += [f"{'not begun':<18} {'':7}  {name}" for name in self.not_begun]
         if np.isfinite(self.seconds):
@@ -340,6 +355,10 @@ class _Candidate:
     def fit(self) -> MetricFit:
         """Where a search goes on."""
         return MetricFit(self.kernel, self.matrix, self.alpha, np.nan)
+
+    def is_same_map(self, other: _Candidate) -> bool:
+        """Whether both differ in their cells alone."""
+        return self.kernel == other.kernel and self.matrix is other.matrix
 
     def is_simpler(self, other: _Candidate) -> bool:
         """Whether it has fewer numbers or columns, and not more of either."""
@@ -380,6 +399,10 @@ class MapSearch:
     """Whether length-scales compete by left-out errors, too. Evidence takes targets for Gaussian
     numbers; for classes its length-scales are too short."""
     candidates: list[_Candidate] = field(default_factory=list)
+    settled: _Candidate | None = None
+    """That of the map which was taken, where errors in holes were compared."""
+    holes: list[Hole] = field(default_factory=list)
+    _in_holes: dict[tuple[ExactKernel, int], list[Float64]] = field(default_factory=dict)
     first_looks: list[_Candidate] = field(default_factory=list)
     """At inputs as they are and at their scores."""
     regions: list[RowWindow] = field(default_factory=list)
@@ -429,6 +452,8 @@ class MapSearch:
             self._learn()
         if self.compares_scales:
             self._compare_scales()
+        elif self.rows.x.shape[1] <= MOST_INPUTS:
+            self._compare_in_holes()
         if self.sizes:
             self._compare_sizes()
         return self.best
@@ -454,6 +479,8 @@ class MapSearch:
         several such the one of least squared error is next, until none is simpler.
         """
         taken, near = None, self.candidates
+        if self.settled is not None:
+            near = [each for each in near if each.is_same_map(self.settled)]
         while near:
             taken = least = min(near, key=lambda each: each.error)
             near = [
@@ -499,7 +526,10 @@ class MapSearch:
             error, name = float(np.sqrt(squares.mean())), f"mean of {best.name} and {each.name}"
             pays = error < (1 - LEAST_GAIN) * best.error
             least = SURE_OF_MEAN * spread + self._optimism(each, best)
-            if pays and change.mean() < -least:
+            pays = pays and change.mean() < -least
+            if pays and self.settled is not None:
+                pays = self._gain(best, each, float(np.clip(weight, 0, 1)))[0] > 0
+            if pays:
                 found.append((each, Trial(name, error, float(change.mean()), spread, 0.0)))
         return min(found, key=lambda pair: pair[1].error, default=None)
 
@@ -533,11 +563,10 @@ class MapSearch:
 
     def _near_best(self) -> list[_Candidate]:
         ordered = sorted(self.candidates, key=lambda each: each.error)
-        least = ordered[0].error
         found: list[_Candidate] = []
         for each in ordered:
-            near = each.error**2 <= WITHIN_REACH * least**2
             new = all(each.kernel != other.kernel for other in found)
+            near = each.error**2 <= WITHIN_REACH * ordered[0].error ** 2
             if near and new and isinstance(each.kernel, RadialKernel):
                 found.append(each)
         return found
@@ -832,7 +861,8 @@ class MapSearch:
         """Rows whose errors are compared: all, or some places at the full density of the data."""
         n = len(self.rows.x)
         if not self.in_rows:
-            return [merge_inputs(each) for each in self.blocks]
+            step = max(-(-sum(len(each.x) for each in self.blocks) // JUDGED_ROWS), 1)
+            return [merge_inputs(each) for each in self.blocks[::step]]
         if n <= JUDGED_ROWS:
             return [merge_inputs(self.rows)]
         depth, u = int(np.ceil(np.log2(n * REGIONS / JUDGED_ROWS))), self.rows.x @ matrix
@@ -877,6 +907,62 @@ class MapSearch:
                 least = self.candidates[-1]
             if least is not best:
                 return
+
+    def _compare_in_holes(self) -> None:
+        """Take another map where it gains more in holes than it loses at left-out rows.
+
+        Both are logarithms of ratios of squared errors, and that of holes is a mean of equal holes.
+        The sum must be more than its standard error.
+        """
+        best = self.best
+        near = [
+            each
+            for each in self.candidates
+            if each.error**2 <= AS_GOOD * best.error**2 and each is not best
+        ]
+        holes = holes_of([self.rows] if self.in_rows else self.blocks) if near else []
+        need = (1 + len(near)) * seconds_of_holes(holes, self.rows.x.shape[1])
+        if len(holes) < FEWEST_HOLES or not self.budget.allows("errors in holes", need):
+            return
+        self.holes, self.settled = holes, best
+        gain = 0.0
+        for each in near:
+            found, spread = self._gain(best, each)
+            if found > max(gain, spread):
+                self.settled, gain = each, found
+
+    def _gain(
+        self, before: _Candidate, other: _Candidate, weight: float = 1.0
+    ) -> tuple[float, float]:
+        """What is gained in holes and at left-out rows, and its standard error.
+
+        By another map in place of the one before, or by a mean of both where its weight is less.
+        """
+        own, theirs = self._errors_in_holes(before), self._errors_in_holes(other)
+        squares = np.array(
+            [
+                [(a**2).mean(), ((a - weight * (a - b)) ** 2).mean()]
+                for a, b in zip(own, theirs, strict=True)
+            ]
+        )
+        squares[~np.isfinite(squares[:, 1]), 1] = np.inf
+        logs = np.diff(-np.log(np.maximum(squares, TINY)), axis=1)[:, 0]
+        rows = before.errors - weight * (before.errors - other.errors)
+        at_rows = np.log((before.errors**2).mean() / max((rows**2).mean(), TINY))
+        return float(logs.mean() + at_rows), float(logs.std() / np.sqrt(len(logs)))
+
+    def _errors_in_holes(self, found: _Candidate) -> list[Float64]:
+        """Errors (m, T) in each hole, kept for each map: those of larger cells are the same."""
+        key = found.kernel, id(found.matrix)
+        if key not in self._in_holes:
+            self.budget.spent += seconds_of_holes(self.holes, self.rows.x.shape[1])
+            self._in_holes[key] = errors_in_holes(found.fit, self.holes)
+        return self._in_holes[key]
+
+    def error_in_holes(self, found: _Candidate) -> float:
+        """Root mean squared error in holes; NaN where it was not asked for."""
+        own = self._in_holes.get((found.kernel, id(found.matrix)), [])
+        return float(np.sqrt((np.concatenate(own) ** 2).mean())) if own else np.nan
 
     def _compare_sizes(self) -> None:
         """Larger cells, of as many columns and of more, while errors fall.
@@ -944,6 +1030,11 @@ class MapSearch:
         return seconds_of_judging(n_rows, shape.n_components)
 
 
+def _known(plain: dict[str, Any]) -> dict[str, Any]:
+    """A trial as it is stored: without its error in holes where it has none."""
+    return {name: each for name, each in plain.items() if name != "in_holes" or each == each}
+
+
 def numbers_of(matrix: Float64) -> int:
     """How many numbers AAᵀ (d, d) has for A (d, k): dk − k(k − 1)/2."""
     d, k = matrix.shape
@@ -969,7 +1060,8 @@ def search_map(search: MapSearch) -> MapChoice:
     best = search.run()
     trials = []
     for each in search.first_looks + search.candidates:
-        trials.append(Trial(each.name, each.error, *each.behind(best), each.seconds))
+        behind, in_holes = each.behind(best), search.error_in_holes(each)
+        trials.append(Trial(each.name, each.error, *behind, each.seconds, in_holes))
     n_rows, scores, second = len(best.errors), search.normal_scores, None
     partner, taken = search.second() if search.averages else None, best.name
     if partner is not None:

@@ -184,10 +184,9 @@ class Recipe(ABC):
         )
 
     def drawn_by(self, request: PassRequest, seed: int) -> MapParameters:
-        """The same, with what the search and the map may take by the plan of the pass."""
+        """The same, with what the search for a map may take beside the pass that is planned."""
         asked = self.map_parameters(request.opened.columns, seed)
-        plan = request.plan
-        return replace(asked, search_seconds=plan.search_limit, planned=plan.cost)
+        return replace(asked, search_seconds=request.plan.search_limit)
 
     @abstractmethod
     def draw(self, request: PassRequest) -> DrawnMap:
@@ -231,7 +230,6 @@ class Recipe(ABC):
         plan, columns = request.plan, request.opened.columns
         if self.sizes_are_found(columns):
             plan = self.plan(request.reading, columns, drawn.features)
-            plan = replace(plan, reduced_from=request.plan.reduced_from)
         return self.choose_precision(plan, drawn.scales)
 
     def sizes_are_found(self, columns: Columns) -> bool:

@@ -1,0 +1,83 @@
+"""Errors inside holes: what a map is worth where the nearest rows are missing together.
+
+Left-out errors of rows say what it is worth beside near rows. Among places and times rows are also
+missing in clouds, storms and failures, and of two maps that are as good beside near rows one may be
+far better there. A hole is a set of neighbouring rows whose inner ones are predicted by the outer
+ones, by the process itself:
+
+    K = κ(U, U) + α diag(1/w),   ŷ = m + κ(U', U) K⁻¹ (y − m),   m = 1ᵀK⁻¹y/(1ᵀK⁻¹1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg
+
+from rff_stream._array import Float64
+from rff_stream.length_scales.budget import seconds_of_look
+from rff_stream.length_scales.left_out import CellShape, cut, kernel_values, merge_inputs
+from rff_stream.length_scales.window_evidence import MetricFit, RowWindow
+from rff_stream.pilot import neighbour_scale
+
+MOST_INPUTS = 3
+"""Of places and times. Among more inputs a row alone is a hole: rows are not near each other."""
+
+HOLE_ROWS, FEWEST_HOLES, HOLES = 400, 8, 80
+"""Rows of a hole, about, inner and outer ones; how many holes tell a standard error, and how many
+are asked at most."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hole:
+    """Neighbouring rows, of which the inner half is predicted by the outer half."""
+
+    outer: RowWindow
+    inner: RowWindow
+
+
+def holes_of(places: Sequence[RowWindow]) -> list[Hole]:
+    """Some cells of a random tree in units of the steps from row to row, each a hole.
+
+    The tree is that of a generator of its own: what else is drawn does not change.
+    """
+    rng, found = np.random.default_rng(0), []
+    for rows in places:
+        unit = np.diag(1 / neighbour_scale(rows.x))
+        cells = cut(rows, unit, CellShape(HOLE_ROWS, HOLE_ROWS), rng)
+        for i in rng.permutation(len(cells))[: -(-HOLES // len(places))].tolist():
+            own = merge_inputs(rows.part(cells[i].at))
+            apart = ((own.x - own.x.mean(axis=0)) @ unit) ** 2
+            order = np.argsort(apart.sum(axis=1), kind="stable")
+            inner, outer = np.split(order, [len(order) // 2])
+            if len(inner) > 1:
+                found.append(Hole(own.part(outer), own.part(inner)))
+    return found
+
+
+def errors_in_holes(fit: MetricFit, holes: Sequence[Hole]) -> list[Float64]:
+    """Errors (m, T) of the inner rows of each hole; NaN where a kernel has no Cholesky factor."""
+    return [_errors_in(fit, hole) for hole in holes]
+
+
+def seconds_of_holes(holes: Sequence[Hole], n_inputs: int) -> float:
+    """CPU seconds of the errors of one map: as much as a look at the rows of each, about."""
+    return sum(seconds_of_look(len(each.outer.x), n_inputs, True) for each in holes)
+
+
+def _errors_in(fit: MetricFit, hole: Hole) -> Float64:
+    outer, inner = hole.outer, hole.inner
+    middle = outer.x.mean(axis=0)
+    u, v = (outer.x - middle) @ fit.matrix, (inner.x - middle) @ fit.matrix
+    K = np.array(kernel_values(fit.kernel, u))
+    K[np.diag_indices_from(K)] += fit.alpha / outer.w
+    try:
+        factor = linalg.cho_factor(K, lower=True, overwrite_a=True, check_finite=False)
+    except linalg.LinAlgError:
+        return np.full(inner.y.shape, np.nan)
+    ones = linalg.cho_solve(factor, np.ones(len(u)), check_finite=False)
+    mean = (ones @ outer.y) / ones.sum()
+    weights = linalg.cho_solve(factor, outer.y - mean, check_finite=False)
+    return np.asarray(inner.y - mean - kernel_values(fit.kernel, v, u) @ weights)
