@@ -86,7 +86,7 @@ def flow() -> Drawing:
 
 def coverage() -> Drawing:
     """Errors of held-out rows of the demo's cube: histogram, coverage, map."""
-    from rff_stream.demo.cube import Cube
+    from rff_stream.demo import Cube
 
     data = Cube(n_days=40).block(0, 40)
     inputs, target = ["lat", "lon", "time"], "sea_surface_temperature"

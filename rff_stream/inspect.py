@@ -249,9 +249,36 @@ def dependence_drift(
 
 @takes(MODELS, remedy="Give a fitted model.")
 def sobol_indices(model: Any, *, size: int = 8192, random_state: int = 0) -> SobolIndices:
-    """Sobol indices of a fitted function, for inputs distributed as in its row sample.
+    """Shares of the variance of f: of each input alone, and with interactions.
 
-    See :func:`rff_stream.answers.sensitivity.sobol_indices`.
+    Inputs are distributed as in the row sample of the model, but independent, even if they are not
+    in the data: an index describes f, not the data.
+
+    Parameters
+    ----------
+    model : fitted estimator
+    size : int
+        Number of Sobol points, in eight scrambled sets; f is evaluated at (d + 2)·size rows.
+    random_state : int
+
+    Returns
+    -------
+    SobolIndices
+        ``first`` and ``total`` (d, T) with their standard errors; NaN for a constant function.
+        :func:`rff_stream.plot.sensitivity` draws them.
+
+    References
+    ----------
+    Saltelli et al. 2010, table 2 (b, f): Saltelli's and Jansen's estimators.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import rff_stream as rs
+    >>> x = np.random.default_rng(0).uniform(size=(500, 2))
+    >>> model = rs.KernelRidge(n_components=64, random_state=0).fit(x, x @ [1.0, 2.0])
+    >>> rs.inspect.sobol_indices(model, size=512).first.round(1).ravel().tolist()  # 1 : 4
+    [0.2, 0.8]
     """
     function, rows = _function_of(model), _sample_of(model)
     return sensitivity.sobol_indices(function, rows, size=size, random_state=random_state)
@@ -274,11 +301,22 @@ def partial_dependence(
     Returns
     -------
     values (g,), means (g, T)
+        :func:`rff_stream.plot.partial_dependence` draws them.
 
     Raises
     ------
     ValueError
         If a name is not that of an input.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import rff_stream as rs
+    >>> x = np.random.default_rng(0).uniform(size=(500, 2))
+    >>> model = rs.KernelRidge(n_components=64, random_state=0).fit(x, x @ [1.0, 2.0])
+    >>> values, means = rs.inspect.partial_dependence(model, "x1", [0.2, 0.7])
+    >>> round(float(np.diff(means[:, 0])[0]), 1)  # 2 * .5
+    1.0
     """
     inputs = model._held().columns.inputs
     if name not in inputs:

@@ -123,7 +123,7 @@ def ridge_of_rows(
     fit_intercept: bool = True,
     floor: Floor = "raise_alpha",
 ) -> Ridge:
-    """:func:`~rff_stream.answers.ridge.ridge`, from n × n where moments keep their rows.
+    """:func:`~rff_stream.from_moments.ridge`, from n × n where moments keep their rows.
 
     n²R + n³ flops in place of nR² + R³. A penalty at the level of rounding is left to R × R.
     """
@@ -157,7 +157,7 @@ def dual(
         Feature rows.
     y : (n,) or (n, T) array
     alpha, fit_intercept, floor
-        As in :func:`~rff_stream.answers.ridge.ridge`.
+        As in :func:`~rff_stream.from_moments.ridge`.
     prior : (R,) array
         s.
     weights : (n,) array, optional

@@ -115,8 +115,7 @@ def evidence(
 
     Notes
     -----
-    Copies of a row, as far as the row sample tells, are one row of their summed weight:
-    :class:`~rff_stream.moments.copies.Observations`.
+    Copies of a row, as far as the row sample tells, are one row of their summed weight.
 
     One decomposition, then about 180·R·T flops. λ < 0 (rounded sums) counts as 0 in
     logarithms only, and no α below η is tried. Without this floor, float32 sums gave an α with an

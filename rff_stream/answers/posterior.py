@@ -280,9 +280,7 @@ def spectrum_under_prior(
     Returns
     -------
     Spectrum
-        :func:`~rff_stream.answers.evidence.evidence_at` and
-        :func:`~rff_stream.answers.evidence.evidence` take it in place of moments;
-        :func:`~rff_stream.answers.posterior.posterior` gives the process at α = σₙ²/σ_f².
+        :func:`rff_stream.from_moments.evidence` takes it in place of moments.
 
     Raises
     ------
@@ -301,7 +299,7 @@ def spectrum_under_prior(
     Examples
     --------
     >>> import numpy as np, rff_stream as rs
-    >>> from rff_stream.answers.evidence import evidence
+    >>> from rff_stream.from_moments import evidence
     >>> x = np.linspace(0, 6, 200)[:, None]
     >>> features = rs.FourierFeatures.sample(rs.Gaussian(1.0), 1, 32, rng=0)
     >>> y = np.sin(x[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=200)

@@ -133,7 +133,7 @@ def pre_images(
     Parameters
     ----------
     features : FeatureMap
-        A map that :func:`~rff_stream.features.functionals.derivative` accepts.
+        A map that :func:`~rff_stream.features.derivative` accepts.
     components : Components
     coordinates : (n, q) float64
         As :class:`Components` gives them.

@@ -135,7 +135,7 @@ def derivative(features: FeatureMap, column: int) -> FeatureMap:
     -------
     FeatureMap
         Of the same inputs, with the columns of z: rows of slopes are collected like rows of
-        values, and :func:`~rff_stream.moments.functionals.observed` makes them moments of f.
+        values, and :func:`~rff_stream.from_moments.observed` makes them moments of f.
 
     Raises
     ------

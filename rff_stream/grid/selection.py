@@ -507,7 +507,7 @@ def compare_kernels(
         Ratios of the length-scales of the inputs to the compared one; by default all 1.
     trend : {"constant", "linear", "none"}
     probes : int
-        As in :func:`~rff_stream.grid.selection.grid_evidence`.
+        Random vectors that estimate log-determinants.
 
     Returns
     -------

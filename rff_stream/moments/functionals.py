@@ -23,8 +23,8 @@ def observed(moments: Moments, row: AugmentedRow, constant: float) -> Moments:
     Parameters
     ----------
     moments : Moments
-        Order 2, of the map of Lz (:func:`~rff_stream.features.functionals.derivative` or
-        :func:`~rff_stream.features.functionals.box_mean`) and of the observed numbers.
+        Order 2, of the map of Lz (:func:`~rff_stream.features.derivative` or
+        :func:`~rff_stream.features.box_mean`) and of the observed numbers.
         Where their noise is c times that of values, give ``moments.scale(1 / c)``.
     row : AugmentedRow
         Of the moments of values, of the map z.
@@ -51,7 +51,7 @@ def observed(moments: Moments, row: AugmentedRow, constant: float) -> Moments:
     Examples
     --------
     >>> import numpy as np, rff_stream as rs
-    >>> from rff_stream.answers.ridge import ridge
+    >>> from rff_stream.from_moments import ridge
     >>> from rff_stream.features import derivative
     >>> x = np.linspace(0, 6, 40)[:, None]
     >>> features = rs.FourierFeatures.sample(rs.Gaussian(1.0), 1, 64, rng=0, dtype="float64")

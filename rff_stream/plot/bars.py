@@ -78,7 +78,7 @@ def drift(found: Mapping[Any, TwoSample], ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     found : mapping of label to TwoSample
-        From :func:`~rff_stream.answers.maximum_mean_discrepancy.drift`.
+        From :func:`rff_stream.drift`.
     ax : Axes, optional
     """
     _require_groups(found)
@@ -105,7 +105,7 @@ def sensitivity(
     Parameters
     ----------
     found : SobolIndices
-        From :func:`~rff_stream.answers.sensitivity.sobol_indices`.
+        From :func:`rff_stream.inspect.sobol_indices`.
     names : sequence of str
         Of the inputs: ``model.columns_.inputs``.
     ax : Axes, optional
@@ -124,13 +124,14 @@ def sensitivity(
     Examples
     --------
     >>> import numpy as np
+    >>> import rff_stream as rs
     >>> from matplotlib.figure import Figure
-    >>> from rff_stream.answers.sensitivity import sobol_indices
     >>> x = np.random.default_rng(0).uniform(size=(500, 2))
-    >>> found = sobol_indices(lambda x: x[:, :1] + 2 * x[:, 1:], x)
-    >>> ax = sensitivity(found, ["a", "b"], Figure().subplots())
+    >>> model = rs.KernelRidge(n_components=64, random_state=0).fit(x, x @ [1.0, 2.0])
+    >>> found = rs.inspect.sobol_indices(model, size=512)
+    >>> ax = sensitivity(found, model.columns_.inputs, Figure().subplots())
     >>> [label.get_text() for label in ax.get_xticklabels()]
-    ['b', 'a']
+    ['x1', 'x0']
     """
     if len(names) != len(found.total):
         raise ValueError(
@@ -160,18 +161,19 @@ def relevance(found: Relevance, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     found : Relevance
-        From :func:`~rff_stream.answers.sensitivity.ard_relevance`.
+        From :func:`rff_stream.inspect.relevance`.
     ax : Axes, optional
 
     Examples
     --------
     >>> import numpy as np
+    >>> import rff_stream as rs
     >>> from matplotlib.figure import Figure
-    >>> from rff_stream.answers.sensitivity import ard_relevance
-    >>> rows = np.random.default_rng(0).normal(size=(200, 2))
-    >>> ax = relevance(ard_relevance([9.0, 1.0], rows, ["a", "b"]), Figure().subplots())
-    >>> [label.get_text() for label in ax.get_xticklabels()]
-    ['b', 'a']
+    >>> x = np.random.default_rng(0).normal(size=(200, 2))
+    >>> model = rs.KernelRidge(n_components=64, length_scale=[9.0, 1.0], random_state=0)
+    >>> found = rs.inspect.relevance(model.fit(x, np.sin(x[:, 1])))
+    >>> [label.get_text() for label in relevance(found, Figure().subplots()).get_xticklabels()]
+    ['x1', 'x0']
     """
     order = np.argsort(-found.spans, kind="stable")
     ax = axes(ax)
@@ -188,7 +190,7 @@ def dependence(found: Mapping[Any, Dependence], ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     found : mapping of label to Dependence
-        From :func:`~rff_stream.answers.dependence.hsic`, such as ``{"wind, power": hsic(…)}``.
+        From :func:`rff_stream.inspect.hsic`, such as ``{"wind, power": hsic(…)}``.
     ax : Axes, optional
 
     Returns
@@ -203,10 +205,14 @@ def dependence(found: Mapping[Any, Dependence], ax: Axes | None = None) -> Axes:
 
     Examples
     --------
+    >>> import numpy as np
+    >>> import rff_stream as rs
     >>> from matplotlib.figure import Figure
-    >>> from rff_stream.answers.dependence import Dependence
-    >>> pairs = {"a, b": Dependence(0.3, 0.01, 1e-9, 500), "a, c": Dependence(0.01, 0.01, 0.4, 500)}
-    >>> dependence(pairs, Figure().subplots()).get_yscale()
+    >>> x = np.random.default_rng(0).normal(size=(200, 1))
+    >>> one = rs.FourierFeatures.sample(rs.Gaussian(1.0), 1, 16, rng=0)
+    >>> pair = rs.features.by_columns({"x": one, "x²": one}, ["x", "x²"])
+    >>> found = rs.inspect.hsic(rs.collect(pair, np.hstack([x, x**2])), split=16)
+    >>> dependence({"x, x²": found}, Figure().subplots()).get_yscale()
     'log'
     """
     if not found:

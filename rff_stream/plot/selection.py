@@ -138,7 +138,7 @@ def path(found: RidgePath, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     found : RidgePath
-        From :func:`~rff_stream.answers.penalty_selection.ridge_path`.
+        From :func:`rff_stream.from_moments.ridge_path`.
     ax : Axes, optional
 
     Returns
@@ -170,7 +170,7 @@ def kernel_evidence(found: KernelComparison, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     found : KernelComparison
-        From :func:`~rff_stream.grid.selection.compare_kernels`.
+        From :func:`rff_stream.from_moments.compare_kernels`.
     ax : Axes, optional
     """
     ax, (k, at) = axes(ax), found.best
@@ -303,7 +303,7 @@ def learning_curve(found: Selection, ax: Axes | None = None) -> Axes:
     ----------
     found : Selection
         With several R', such as the default of
-        :func:`~rff_stream.answers.penalty_selection.cross_validate`.
+        :func:`rff_stream.from_moments.cross_validate`.
     ax : Axes, optional
     """
     ax, curve = axes(ax), found.learning_curve
@@ -328,7 +328,7 @@ def row_curve(found: RowCurve, ax: Axes | None = None, *, target: int = 0) -> Ax
     Parameters
     ----------
     found : RowCurve
-        From :func:`~rff_stream.answers.learning_curves.row_curve`.
+        From :func:`rff_stream.from_moments.row_curve`.
     ax : Axes, optional
     target : int
     """

@@ -102,6 +102,20 @@ def test_the_site_names_every_public_name_and_command() -> None:
         assert f"| `{command}` |" in commands, command
 
 
+INSIDE = re.compile(r"(?:from|import) (rff_stream\.\w+\.[\w.]+)|`~?(rff_stream\.\w+\.\w+\.[\w.]+)`")
+"""An import from inside a room of the package, and a reference to what is inside."""
+
+
+def test_users_meet_public_names_alone() -> None:
+    """Pages, notebooks, and docstrings of what answers and draws: one import away."""
+    shown = [ROOT / "README.md", *NOTEBOOKS, *DOCS.rglob("*.md")]
+    texts = {path.name: path.read_text(encoding="utf-8") for path in shown}
+    for room in (rs, rs.inspect, rs.plot, rs.from_moments, rs.features):
+        texts |= {f"{room.__name__}.{name}": getattr(room, name).__doc__ for name in room.__all__}
+    found = {place: INSIDE.findall(text or "") for place, text in texts.items()}
+    assert {place: names for place, names in found.items() if names} == {}
+
+
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
 def test_links_and_pictures_of_the_site_are_there(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+?)\)", page.read_text(encoding="utf-8")):
