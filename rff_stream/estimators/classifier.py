@@ -90,7 +90,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         hardly overlap. "sample" uses the scale with the smallest held-out loss on pilot rows.
         This needs one more read and a matrix of (R + 1)·C columns, at most 16,384.
     metric : {"auto", "full"}, (d, k) array or None, default="auto"
-        As in :class:`~rff_stream.KernelRidge`, learnt with one-hot classes.
+        As in :class:`~rff_stream.KernelRidge`, learnt from the slopes of scores in cells.
     search_seconds : float, optional
         As in :class:`~rff_stream.KernelRidge`.
     missing_rows, missing_chunks, dtype, sums, sample_rows, memory, progress, random_state

@@ -7,7 +7,7 @@
    windows alone, where both disagree.
 3. The best kernels learn a metric: a matrix A in place of one length-scale for each input, for
    functions of combinations of inputs. It is taken where left-out rows say so. Directions that do
-   nothing are left out.
+   nothing are left out. Classes learn it from the slopes of their scores.
 4. Of maps that are about as good at left-out rows, the one that is better in holes is taken, where
    inputs are few: places and times, whose rows are missing together.
 5. Sizes of cells compete by left-out rows.
@@ -58,8 +58,15 @@ from rff_stream.length_scales.left_out import (
     merge_inputs,
 )
 from rff_stream.length_scales.relevant_inputs import relevant_inputs, seconds_of_relevance
-from rff_stream.length_scales.shared_slopes import seconds_of_directions, shared_directions
+from rff_stream.length_scales.shared_slopes import (
+    seconds_of_directions,
+    seconds_of_slopes,
+    shared_directions,
+    slope_metric,
+)
 from rff_stream.length_scales.window_evidence import (
+    LEAST_ALPHA,
+    MOST_ALPHA,
     START_ALPHA,
     MetricFit,
     RowWindow,
@@ -144,6 +151,9 @@ direction stands out only when the metric of the first is known well."""
 
 CHEAP = 0.1
 """Share of the budget up to which a turn may follow one that was no better."""
+
+SLOPE_FIT_ROWS, SLOPE_TURNS = 2000, 4
+"""Rows whose slopes give a metric of classes, and most turns: on letter errors fall for four."""
 
 LOOKS_OF_STEPS = 6
 """Looks at all windows of two first steps, about."""
@@ -567,8 +577,8 @@ class MapSearch:
         for each in ordered:
             new = all(each.kernel != other.kernel for other in found)
             near = each.error**2 <= WITHIN_REACH * ordered[0].error ** 2
-            if near and new and isinstance(each.kernel, RadialKernel):
-                found.append(each)
+            if (near or (self.only_metric and not found)) and new:
+                found += [each] * isinstance(each.kernel, RadialKernel)
         return found
 
     @property
@@ -703,7 +713,9 @@ class MapSearch:
         """Metrics from the best kernels, and what is asked for of them."""
         near = self._near_best()[:DEVELOPED]
         if not self.of_many_inputs:
-            if near and self._learn_metric(near[0]):
+            if near and self.compares_scales:
+                self._learn_slopes(near[0])
+            elif near and self._learn_metric(near[0]):
                 for each in near[1:]:
                     self._share_metric(each)
             if self._metrics:
@@ -748,6 +760,44 @@ class MapSearch:
                 break
             before = self.candidates[-1]
         return self._is_better(before, start)
+
+    def _learn_slopes(self, start: _Candidate) -> None:
+        """The same for classes, by the slopes of least squares: their evidence misleads.
+
+        Each turn begins from the metric of the one before.
+        """
+        before, alpha = start, 0.0
+        few = self.rows.part(self.rng.permutation(len(self.rows.x))[:SLOPE_FIT_ROWS])
+        sizes = *few.x.shape, few.y.shape[1]
+        for turn in range(1, SLOPE_TURNS + 1):
+            name, need = f"{start.kernel.text}, metric, turn {turn}", seconds_of_slopes(*sizes)
+            if not self.budget.allows(name, need) and not (self.only_metric and turn == 1):
+                break
+            started = time.process_time()
+            self.budget.spent += need
+            alpha = alpha or self._alpha_of(few, start.fit)
+            fit = replace(before.fit, alpha=alpha)
+            found = replace(fit, matrix=slope_metric(few, fit))
+            self._judge(name, found, started, is_learnt=True)
+            if self.candidates[-1].error >= before.error:
+                break
+            before = self.candidates[-1]
+
+    def _alpha_of(self, rows: RowWindow, fit: MetricFit) -> float:
+        """α of the least left-out error of the exact fit to some rows, by steps of four."""
+        errors: dict[int, float] = {}
+
+        def error(step: int) -> float:
+            if step not in errors:
+                self.budget.spent += seconds_of_look(len(rows.x), 0, True)
+                left = left_out_residuals(rows, replace(fit, alpha=START_ALPHA * 4.0**step))
+                errors[step] = float((self.errors_of(left, rows.y) ** 2).mean())
+            return errors[step]
+
+        step, next_step = 0, min((-1, 0, 1), key=error)
+        while next_step != step and LEAST_ALPHA < START_ALPHA * 4.0**next_step < MOST_ALPHA:
+            step, next_step = next_step, min((next_step - 1, next_step, next_step + 1), key=error)
+        return float(START_ALPHA * 4.0**step)
 
     def _learn_directions(self, start: _Candidate) -> None:
         """The same for many inputs: a few directions, and a full metric of rows along them."""
@@ -891,8 +941,16 @@ class MapSearch:
         self._judge(f"{kernel.text}, one length-scale", fit, started)
 
     def _compare_scales(self) -> None:
-        """Longer and shorter length-scales of the best, while errors fall."""
-        best = self.best
+        """Longer and shorter length-scales of the best metric and of the best without, if near."""
+        kinds = [kind for kind in (self._plain, self._metrics) if kind]
+        leaders = [min(kind, key=lambda each: each.error) for kind in kinds]
+        limit = WITHIN_REACH * min(each.error for each in leaders) ** 2
+        for best in leaders:
+            if best.error**2 <= limit:
+                self._compare_scales_of(best)
+
+    def _compare_scales_of(self, best: _Candidate) -> None:
+        """The same of one candidate, while errors fall."""
         for sign in (1, -1):
             least = best
             for turn in range(1, SCALE_TURNS + 1):
@@ -901,7 +959,7 @@ class MapSearch:
                 if not self.budget.allows(name):
                     return
                 fit = MetricFit(best.kernel, best.matrix / factor, best.alpha, np.nan)
-                self._judge(name, fit, started)
+                self._judge(name, fit, started, is_learnt=best.is_learnt)
                 if self.candidates[-1].error >= least.error:
                     break
                 least = self.candidates[-1]

@@ -88,6 +88,33 @@ def seconds_of_directions(n_rows: int, d: int, n_targets: int) -> float:
     return 3 * seconds_of_look(half, 1, True) + PRODUCT_SECONDS * (products + vectors)
 
 
+def slope_metric(rows: RowWindow, fit: MetricFit) -> Float64:
+    """M^½ (d, d) of M = Σ mean ∇f∇fᵀ over targets, as wide at the rows as the metric of the fit.
+
+    The next turn of a recursive feature machine (Radhakrishnan et al. 2024).
+    """
+    unit = input_scale(rows)
+    M = sum((f.T @ f for f in _slopes(rows, fit, rows.x)), np.zeros((len(unit), len(unit))))
+    if not np.isfinite(M).all():  # the fit failed
+        return fit.matrix
+    values, vectors = linalg.eigh(M * np.outer(unit, unit), driver="evd", check_finite=False)
+    root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T / unit[:, None]
+    width = _width(rows.x @ root)
+    return np.asarray(root * (_width(rows.x @ fit.matrix) / width if width > 0 else 0.0))
+
+
+def seconds_of_slopes(n_rows: int, d: int, n_targets: int) -> float:
+    """What such a metric takes in CPU: a fit, slopes at its rows, M and its vectors."""
+    products = n_targets * n_rows * (n_rows * (d + 1) + 2 * d**2)
+    return seconds_of_look(n_rows, 1, True) + PRODUCT_SECONDS * (products + VECTOR_PRODUCTS * d**3)
+
+
+def _width(u: Float64) -> float:
+    """The median distance of rows."""
+    half = len(u) // 2
+    return float(np.median(np.linalg.norm(u[:half] - u[half : 2 * half], axis=1)))
+
+
 def _slopes(window: RowWindow, fit: MetricFit, at: Float64) -> Float64:
     """∇f (T, m, d) at rows of the exact fit to a window."""
     assert isinstance(fit.kernel, RadialKernel)
@@ -96,8 +123,8 @@ def _slopes(window: RowWindow, fit: MetricFit, at: Float64) -> Float64:
     squared = squared_distances(v, u)
     value, decay = np.empty((2, *squared.shape))
     fit.kernel.write_value_and_slope(squared, value, decay)
-    found = []
+    found, ends = [], np.column_stack([u, np.ones(len(u))])
     for own in coefficients(window, fit).T:
-        share = 2 * decay * own
-        found.append((share.sum(axis=1)[:, None] * v - share @ u) @ fit.matrix.T)
+        both = decay @ (2 * own[:, None] * ends)
+        found.append((both[:, -1:] * v - both[:, :-1]) @ fit.matrix.T)
     return np.asarray(found)

@@ -14,13 +14,15 @@ from rff_stream.features import Periodic, Projection, Then
 from rff_stream.length_scales.budget import SearchBudget, seconds_of_look
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_search import MapSearch, _Candidate, search_map
-from rff_stream.length_scales.shared_slopes import shared_directions
+from rff_stream.length_scales.shared_slopes import shared_directions, slope_metric
 from rff_stream.length_scales.window_evidence import (
     START_ALPHA,
     MetricFit,
     RowWindow,
     WindowEvidence,
+    coefficients,
 )
+from rff_stream.length_scales.windows import input_scale
 
 QUIET: dict[str, Any] = {"progress": False, "random_state": 0, "dtype": "float64"}
 A = np.array([[1.0, 0.5], [-1.0, 0.5], [0.0, 2.0]])
@@ -216,6 +218,58 @@ def test_shared_slopes_of_a_line_are_the_line(rng):
     assert shared_directions(noise, fit, 5, rng).leading.shape[1] <= 3
     values = np.linalg.eigvalsh(found.whole.T * found.unit @ (found.unit[:, None] * found.whole))
     np.testing.assert_allclose(values[:4], found.floor, rtol=1e-6)
+
+
+def test_a_metric_of_slopes_is_that_of_differences(rng):
+    """M^½ of the mean of ∇f∇fᵀ of the dense fit over its rows, for inputs over their scales."""
+    x, w = rng.standard_normal((60, 3)) * [1.0, 10.0, 0.1], rng.uniform(0.5, 2, 60)
+    y = np.column_stack([np.sin(x[:, 0] + x[:, 1] / 10), 5 * x[:, 2]])
+    rows, A = RowWindow(x, y, w), np.diag([1.0, 0.1, 10.0]) + 0.05
+    fit, step = MetricFit(rs.Gaussian(), A, 0.1, 0.0), 1e-5
+    weights, unit = coefficients(rows, fit), input_scale(rows)
+
+    def function(at):
+        return rs.Gaussian()(at @ A, x @ A) @ weights
+
+    slopes = [(function(x + h) - function(x - h)) / 2 for h in step * np.diag(unit)]
+    S = np.stack(slopes, axis=-1).reshape(-1, 3) / step  # by x over its scale
+    values, vectors = np.linalg.eigh(S.T @ S)
+    expected = (vectors * np.sqrt(values)) @ vectors.T
+    found = slope_metric(rows, fit)
+    own = found * unit[:, None]
+    np.testing.assert_allclose(own / own[0, 0], expected / expected[0, 0], rtol=1e-6, atol=1e-6)
+    apart = [np.median(np.linalg.norm((x[:30] - x[30:]) @ each, axis=1)) for each in (found, A)]
+    assert apart[0] == pytest.approx(apart[1])  # rows are as far apart as they were
+
+
+def test_slopes_give_classes_their_combination(rng):
+    """Evidence takes classes for Gaussian numbers; of letters its metrics were no better."""
+    X = rng.standard_normal((1500, 6))
+    turn = np.linalg.qr(rng.standard_normal((6, 6)))[0][:, :2]
+    u, v = (X @ turn).T
+    kinds = np.digitize(u * np.abs(v) + 0.1 * rng.standard_normal(1500), [-0.3, 0.3])
+    model, plain = (
+        rs.KernelClassifier(metric=each, progress=False, random_state=0).fit(X[:1200], kinds[:1200])
+        for each in ("auto", None)
+    )
+    assert "metric" in model.choice_.taken
+    assert model.score(X[1200:], kinds[1200:]) > plain.score(X[1200:], kinds[1200:]) + 0.05
+    shares = np.array(list(model.importance_.values()))
+    np.testing.assert_allclose(shares, (turn**2).sum(axis=1) / 2, atol=0.15)
+
+
+def test_a_metric_that_was_asked_for_is_learnt_where_no_radial_kernel_is_near(rng):
+    """Of jumps the Laplacian alone was near, so there was no metric to take."""
+    errors, shape = rng.standard_normal((400, 1)), CellShape(2, 2)
+    rows = RowWindow(rng.standard_normal((400, 2)), errors, np.ones(400))
+    kernels = [rs.Gaussian(), rs.Laplacian()]
+    search = MapSearch(rows, [rows], True, kernels, shape, rng, only_metric=True)
+    for kernel, factor in zip(kernels, (2.0, 1.0), strict=True):
+        own = factor * errors
+        search.candidates.append(_Candidate("", kernel, np.eye(2), 0.1, shape, own, 0.0))
+    assert [each.kernel for each in search._near_best()] == [rs.Gaussian()]
+    search.only_metric = False
+    assert search._near_best() == []
 
 
 def takes_a_metric(seed):
