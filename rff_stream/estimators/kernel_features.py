@@ -23,7 +23,6 @@ from rff_stream.families.parameters import FeatureChoice, check_map_for, check_n
 from rff_stream.features import FeatureMap
 from rff_stream.model.input_rows import open_rows
 from rff_stream.model.predict import opened_inputs
-from rff_stream.model.values_in_memory import in_memory
 from rff_stream.sources import Selection
 from rff_stream.sources.container_types import is_sparse
 
@@ -190,7 +189,7 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         columns = ScaledColumns(self.features_)
         opened = opened_inputs(self, X, storage_options)
         source = opened.source
-        if in_memory(X) and not is_sparse(X):
+        if opened.in_memory and not is_sparse(X):
             with single_threaded_blas():
                 return columns(opened.inputs)
         if is_sparse(X):

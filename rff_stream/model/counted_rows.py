@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,7 +18,6 @@ from rff_stream.label_forms import text_of
 from rff_stream.model.fitted import UNREAD, Ledger
 from rff_stream.model.input_rows import Opened
 from rff_stream.model.recipe import PassRequest, Recipe
-from rff_stream.model.values_in_memory import in_memory
 from rff_stream.sources import Selection, Source
 from rff_stream.sources.container_types import is_sparse
 from rff_stream.sources.growth import record_of, whole_content
@@ -29,11 +29,39 @@ FORMER = re.compile("[0-9a-f]{64}")
 """Hash of rows in memory as earlier versions took it."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RowIdentity:
+    """What rows are known by: a hash of their values in memory, else of where they come from."""
+
+    content: str
+    former: Callable[[], tuple[str, ...]]
+    """What earlier versions called the same content."""
+
+    @classmethod
+    def of(cls, opened: Opened, data: Selection, ledger: Ledger) -> Self:
+        """Of all rows; what a ledger knows tells which earlier names matter."""
+        if opened.in_memory:
+            return cls(content_of_rows(opened), partial(former_content, ledger, data))
+        return cls(
+            content_of_source(opened.source), partial(former_content_of_source, opened.source)
+        )
+
+    def is_counted(self, ledger: Ledger, batch: str | None) -> bool:
+        """Whether a ledger holds them, under their name or, where they have none, under any."""
+        if batch is None:
+            return any(ledger.holds(each) for each in (self.content, *self.former()))
+        return ledger.knows(batch, self.content, self.former)
+
+    def under(self, batch: str | None) -> Ledger:
+        """The rows under their name or their hash."""
+        return Ledger(batches={batch or self.content: self.content})
+
+
 def ledger_of(recipe: Recipe, request: PassRequest, data: Selection) -> Ledger:
     """What a fit counts; nothing where the answer needs every row again, so that none is added.
 
-    Rows in memory are known all together, and those of each label that they carry; rows that were
-    given a name by their content under it.
+    Rows of no growing source are known all together, by their content, under their name if they
+    have one.
     """
     source, batch = request.opened.source, request.batch
     if batch is True and data.labels_by is None:
@@ -52,25 +80,27 @@ def ledger_of(recipe: Recipe, request: PassRequest, data: Selection) -> Ledger:
     if batch is True:
         own = {batch_of_label(data.by, x): each for x, each in contents_by_label(request).items()}
         return found + Ledger(batches=own)
-    if batch is not None:
-        return found + ledger_of_rows(content_of(request.opened, data), batch)
-    opened, by = request.opened, data.labels_by
-    if by is None and data.by is not None:  # later rows do not come with this array
-        opened = recipe.open(replace(data, by=None))
-    labels = {}
-    if by is not None and in_memory(data.X):
-        labels = {content: content for content in contents_by_label(request).values()}
-    return ledger_of_rows(content_of(opened, data)) + Ledger(batches=labels)
+    opened = request.opened
+    if batch is None and data.labels_by is None and data.by is not None:
+        opened = recipe.open(replace(data, by=None))  # later rows do not come with this array
+    return found + RowIdentity.of(opened, data, found).under(batch)
 
 
 def with_labels(
     ledger: Ledger, request: PassRequest, data: Selection, labels: Iterable[Any]
 ) -> Ledger:
-    """The ledger of a fit with the labels that it met, where it does not know their rows."""
+    """The ledger of a fit with the labels that it met: by the content of their rows in memory.
+
+    Of other rows it is only known that some of each label were counted.
+    """
     by = data.labels_by
-    if by is None or not ledger.batches or in_memory(data.X) or request.batch is True:
+    if by is None or not ledger.batches or request.batch is True:
         return ledger
-    return ledger + Ledger(batches=dict.fromkeys((batch_of_label(by, x) for x in labels), UNREAD))
+    if request.opened.in_memory:
+        known = {content: content for content in contents_by_label(request).values()}
+    else:
+        known = dict.fromkeys((batch_of_label(by, label) for label in labels), UNREAD)
+    return ledger + Ledger(batches=known)
 
 
 def batch_of_label(by: Any, label: Any) -> str:
@@ -83,16 +113,6 @@ def contents_by_label(request: PassRequest, *, as_before: bool = False) -> dict[
     statistic = ByGroup(ContentStatistic(request.opened.class_labels, as_before))
     found = request.sums(statistic, "looking for what is new").value
     return {label: str(content) for label, content in found.by_label.items()}
-
-
-def content_of(opened: Opened, data: Selection) -> str:
-    """Hash of all rows: of their values in memory, else of where they come from."""
-    return content_of_rows(opened) if in_memory(data.X) else content_of_source(opened.source)
-
-
-def ledger_of_rows(content: str, batch: str | None = None) -> Ledger:
-    """Rows in memory under their name or their hash."""
-    return Ledger(batches={batch or content: content})
 
 
 def grows(recipe: Recipe) -> bool:

@@ -18,7 +18,7 @@ from rff_stream.pilot import weighted_median
 from rff_stream.sources import Columns, Selection, Source, kind_of, open_selection
 from rff_stream.sources.arrays import target_names as unnamed_targets
 from rff_stream.sources.columns import base_of
-from rff_stream.sources.container_types import is_names
+from rff_stream.sources.container_types import is_from, is_names
 from rff_stream.sources.levels import column_of_level
 from rff_stream.sources.missing import fill_alike, fill_missing, without_indicators
 
@@ -33,6 +33,11 @@ class Opened:
     feature_names: tuple[str, ...] = ()  # of a DataFrame
     class_labels: Array | None = None  # (C,): labels of rows in memory, which carry their numbers
     X: Any = None  # the rows as they were checked: (n, d) where they are an array in memory
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether they came as an array or a table in memory."""
+        return in_memory(self.X)
 
     @property
     def inputs(self) -> Any:
@@ -67,7 +72,7 @@ def open_rows(asked: Any, selection: Selection, target: Target) -> Opened:
         refuse_coded(columns.inputs, type(asked).__name__)
     if target == "labels":
         columns = replace(columns, targets=names[:1] or ("y",), units=(*units, "") if units else ())
-    elif names and in_memory(selection.X):
+    elif names:
         columns = replace(columns, targets=names)
     weight = selection.sample_weight
     if not (isinstance(weight, str) or getattr(weight, "name", None)):
@@ -100,7 +105,7 @@ def open_later(
     if y is None and wanted and kind_of(X) != "array":
         y = wanted[0] if len(wanted) == 1 else list(wanted)
     named = isinstance(y, str) or (is_names(y) and kind_of(X) != "array")
-    if wanted and ((in_memory(X) and not named) or (target == "labels" and named)):
+    if wanted and (target == "labels" or not named):
         check_targets(wanted, target_names(X, y), named=True, scored=scored)
     check_inputs(without_indicators(columns).inputs, selection.inputs)
     selection = replace(selection, y=y if wanted else None, inputs=None)
@@ -158,13 +163,13 @@ def under_rules(asked: Any, selection: Selection, target: Target) -> Selection:
 
 
 def target_names(X: Any, y: Any) -> tuple[str, ...]:
-    """Names that the targets of rows in memory were given by, or bring; none for arrays.
+    """Names that targets were given by, or bring; none for arrays.
 
-    Texts beside an array are labels.
+    Texts beside an array are labels, and the name of a Dask array is a key of its graph.
     """
     if isinstance(y, str):
         return (y,)
-    if is_names(y) and kind_of(X) == "array":
+    if is_from(y, "dask.array") or (is_names(y) and kind_of(X) == "array"):
         return ()
     own: Any = y if is_names(y) else names_of(y) or (getattr(y, "name", None),)
     return () if None in own or "" in own else tuple(str(name) for name in own)

@@ -16,7 +16,7 @@ from rff_stream.execution.leaves import map_rows
 from rff_stream.execution.threads import own_threads, single_threaded_blas
 from rff_stream.model.extrapolation import outside_in, warn_where_outside, watched
 from rff_stream.model.input_rows import Opened, open_later
-from rff_stream.model.values_in_memory import Target, in_memory
+from rff_stream.model.values_in_memory import Target
 from rff_stream.pilot import warn_where_left_out_vary
 from rff_stream.planning import PlanRequest
 from rff_stream.predictors import RowFunction, for_rows
@@ -77,7 +77,7 @@ def parts_of_rows(
     width = function.width // parts
     columns = [slice(part * width, (part + 1) * width) for part in range(parts)]
     opened = opened_inputs(model, X, storage_options)
-    if in_memory(X):
+    if opened.in_memory:
         rows = opened.inputs
         function = for_rows(function, rows.shape[0])
         scale = np.asarray(getattr(model, "length_scale_", 1.0))
@@ -107,8 +107,6 @@ def inputs_of_rows(model: Any, X: Any, storage_options: Any = None) -> Float64:
     """The inputs (n, d) of all rows of a container, in memory; in the order of its dimensions."""
     width = len(model.columns_.inputs)
     opened = opened_inputs(model, X, storage_options)
-    if in_memory(X):
-        return values_in_memory(opened, opened.inputs, Inputs(width))
     return np.asarray(map_rows(opened.source, Inputs(width)).compute()).reshape(-1, width)
 
 

@@ -13,19 +13,10 @@ from typing import Any
 import numpy as np
 
 from rff_stream.errors import DataError, ModelError, warn
-from rff_stream.execution import Reading, no_rows
+from rff_stream.execution import Reading
 from rff_stream.families import DrawnMap
 from rff_stream.label_forms import former_texts
-from rff_stream.model.counted_rows import (
-    batch_of_label,
-    content_of,
-    content_of_rows,
-    content_of_source,
-    contents_by_label,
-    former_content,
-    former_content_of_source,
-    ledger_of_rows,
-)
+from rff_stream.model.counted_rows import RowIdentity, batch_of_label, contents_by_label
 from rff_stream.model.file_batches import (
     CountedFiles,
     FoundFiles,
@@ -150,12 +141,10 @@ def partial_fit(
     store = None if fitted.saved_at is None else fitted.saved_at.open()
     ledger = fitted.ledger if store is None else Ledger.of(store.ever().values())
     opened, mine = recipe.open_more(fitted, data), Ledger()
-    if in_memory(data.X):
-        content = content_of_rows(opened)
-        mine = ledger_of_rows(content, batch)
-        # its own id, or within that of the fit
-        known = batch and ledger.knows(batch, content, partial(former_content, ledger, data))
-        if known:
+    if opened.in_memory:
+        identity = RowIdentity.of(opened, data, ledger)
+        mine = identity.under(batch)
+        if batch is not None and identity.is_counted(ledger, batch):
             return fitted if store is None else as_stored(recipe, fitted, store)[0]
     row = fitted.row if store is None else store.row
     groups, seen = recipe.read_more(fitted, opened, row, grouped=False)
@@ -163,8 +152,6 @@ def partial_fit(
         labels = {**mine.labels(), "seen": seen}
         store.append(batch or f"batch {uuid.uuid4().hex}", recipe.packed(groups), labels)
         return as_stored(recipe, fitted, store)[0]
-    if not any(part.n for part in groups.values()) and not in_memory(data.X):
-        raise no_rows(opened.source)
     return add_batches(recipe, fitted, (Added(batch or "", groups, seen, mine),))
 
 
@@ -330,17 +317,15 @@ class NewRowFinder:
             raise ValueError(
                 "batch= and by= were both given: name all rows, or label each. Use one."
             )
-        if in_memory(later.data.X) and later.by is None:
-            return Update(tuple(self.read_arrays()))
-        by = later.by or self.fitted.labels_by
-        opened = self.recipe.open_more(self.fitted, replace(later.data, by=by))
+        data = replace(later.data, by=later.by or self.fitted.labels_by)
+        opened = self.recipe.open_more(self.fitted, data)
         grown = self.growing(opened)
         if grown is not None:
             return self.read_growth(grown)
         if later.by is not None:
             return Update(tuple(self.read_labels(opened, later.by)))
         if later.batch is not None or not can_grow(opened.source):
-            return Update(tuple(self.read_batch(opened)))
+            return Update(tuple(self.read_batch(opened, data)))
         raise ModelError(
             "It is not known which rows this model has counted: it was not fitted on growing "
             "data (a Zarr store, or xarray opened without chunks). Name the new rows: batch=…."
@@ -379,39 +364,26 @@ class NewRowFinder:
         id = f"{growth.dim} {growth.start}:{growth.stop}"
         return Update((Added(id, groups, seen, Ledger((record,))),), growth.waiting)
 
-    def read_batch(self, opened: Opened) -> Iterator[Added]:
-        """All rows of a source under one name."""
-        name, source = self.later.batch, opened.source
-        if name is None:
+    def read_batch(self, opened: Opened, data: Selection) -> Iterator[Added]:
+        """All rows, under their name; those in memory need none."""
+        batch = self.later.batch
+        if batch is None and not opened.in_memory:
             raise ModelError(
-                f"It is not known which rows of this {type(self.later.data.X).__name__} are new. "
+                f"It is not known which rows of this {type(data.X).__name__} are new. "
                 "Open the data without chunks (a Zarr path, chunks=None), or name the rows: "
                 "batch=…."
             )
-        content = content_of_source(source)
-        if not self.ledger.knows(name, content, partial(former_content_of_source, source)):
+        identity = RowIdentity.of(opened, data, self.ledger)
+        if not identity.is_counted(self.ledger, batch):
             groups, seen = self.read_sums(opened)
-            yield Added(name, groups, seen, Ledger(batches={name: content}))
-
-    def read_arrays(self) -> Iterator[Added]:
-        """Rows in memory, under their name or their hash."""
-        data, batch = replace(self.later.data, by=self.fitted.labels_by), self.later.batch
-        opened = self.recipe.open_more(self.fitted, data)
-        content = content_of_rows(opened)
-        before = partial(former_content, self.ledger, data)
-        if batch is None:
-            known = any(self.ledger.holds(each) for each in (content, *before()))
-        else:
-            known = self.ledger.knows(batch, content, before)
-        if not known:
-            groups, seen = self.read_sums(opened)
-            yield Added(batch or content, groups, seen, ledger_of_rows(content, batch))
+            yield Added(batch or identity.content, groups, seen, identity.under(batch))
 
     def read_labels(self, opened: Opened, by: str) -> Iterator[Added]:
         """Every label that is not known as a batch of its own."""
         recipe, fitted = self.recipe, self.fitted
         data = replace(self.later.data, by=fitted.labels_by)
-        if self.ledger.holds(content_of(recipe.open_more(fitted, data), data)):
+        whole = RowIdentity.of(recipe.open_more(fitted, data), data, self.ledger)
+        if self.ledger.holds(whole.content):
             return
         reading = Reading(opened.source, progress=recipe.asked.progress)
         plan = recipe.plan(reading, fitted.columns, fitted.features)

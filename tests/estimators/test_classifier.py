@@ -365,6 +365,14 @@ def test_missing_labels_are_dropped_or_named(rng):
     assert (model.n_rows_, model.n_missing_) == (99, 1)
 
 
+def test_labels_of_dask_have_no_name_of_their_graph(rng):
+    x = rng.normal(size=(80, 2))
+    labels = x[:, 0] > 0
+    model = rs.KernelClassifier(n_components=16, features="fourier", progress=False)
+    model.fit(da.from_array(x, chunks=40), da.from_array(labels, chunks=40))
+    assert model.columns_.targets == ("y",)
+
+
 def test_warm_start_goes_on_where_passes_ran_out(rng, caplog):
     X, y = rings(rng, 300, 3)
     choices: dict[str, Any] = {"alpha": 0.01, "tol": 1e-5, **QUIET, "progress": True}

@@ -466,3 +466,12 @@ def test_a_hold_out_of_before_keeps_its_rows(before):
     labels = np.arange(20.0) // 2
     assert InHoldOut(holdout)(labels).sum() == 16
     assert InHoldOut(rs.HoldOut(0.4, 1, by="g"))(labels).sum() != 16
+
+
+def test_labels_of_a_named_fit_are_known_by_their_rows() -> None:
+    """Else rows of a label that came again by themselves would count twice."""
+    rows = table(40, 0)
+    choices = {"inputs": ["u", "v"]}
+    model = ridge().fit(rows, "a", by="g", batch="first", **choices)
+    assert model.update(rows[rows.g == 2], "a", by="g").n_rows_ == 40
+    assert model.update(table(40, 1).assign(g=9), "a", by="g").n_rows_ == 80
