@@ -40,3 +40,8 @@ def digest(plain: Any, arrays: Mapping[str, Array] | None = None) -> str:
 def is_named(value: Any, name: str) -> bool:
     """Whether a parameter that may be numbers is this text."""
     return isinstance(value, str) and value == name
+
+
+def nested_arrays(arrays: Mapping[str, Array], start: str) -> dict[str, Array]:
+    """Arrays whose names begin so, by the rest of their names: those of a part inside a whole."""
+    return {n.removeprefix(start): a for n, a in arrays.items() if n.startswith(start)}

@@ -12,10 +12,10 @@ from rff_stream._array import Float64
 from rff_stream.answers import sensitivity
 from rff_stream.answers.dependence import canonical_correlations, hsic
 from rff_stream.answers.sensitivity import Relevance, SobolIndices, gradient, gradient_std
+from rff_stream.contracts import RowFunction
 from rff_stream.errors import MODELS, ModelError, takes
 from rff_stream.features.normal_scores import normal_scores_of
 from rff_stream.model import gradients
-from rff_stream.predictors import RowFunction
 from rff_stream.sources import Selection
 from rff_stream.statistics.dependence import DependenceChange, DependenceScores
 from rff_stream.statistics.gradients import Directions, GradientProducts

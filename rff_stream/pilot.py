@@ -16,13 +16,14 @@ import numpy as np
 from scipy.spatial.distance import pdist
 
 from rff_stream._array import Array, Float64
+from rff_stream.contracts import Sink
 from rff_stream.errors import DataError, warn
 from rff_stream.features.base import FeatureMap
 from rff_stream.features.column_sweep import column_sums, sweep_of
+from rff_stream.hashes import Keys, hash_places
 from rff_stream.moments import AugmentedRow
-from rff_stream.moments.row_sample import Keys, RowSample, hash_places
+from rff_stream.moments.row_sample import RowSample
 from rff_stream.sources.protocol import LARGEST, Rows
-from rff_stream.statistics.protocol import Sink
 
 PILOT_BLOCKS = 32
 PILOT_ROWS = 512

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
@@ -13,30 +13,10 @@ from scipy.special import ndtri
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import probabilities
 from rff_stream.answers.posterior import Functions
+from rff_stream.contracts import RowFunction
 from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
 from rff_stream.features.column_sweep import linear_form, sweep_of
-from rff_stream.moments.row_sample import hash_places, hash_rows
-
-
-class RowFunction(Protocol):
-    """A picklable function of rows: (m, d) -> (m, width)."""
-
-    @property
-    def width(self) -> int:
-        """Values a row."""
-
-    def __call__(self, x: Array) -> Float64:
-        """Values (m, width) of rows (m, d)."""
-
-
-def for_rows(function: RowFunction, count: int | None) -> RowFunction:
-    """The same function, told how many rows it is asked for in all, where that changes how."""
-    told = getattr(function, "for_rows", None)
-    return function if told is None or count is None else told(count)
-
-
-Slopes = Callable[[Array], Float64]
-"""x (m, d) -> ∂f/∂x (m, d, T) of T functions; picklable."""
+from rff_stream.hashes import hash_places, hash_rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from rff_stream.contracts import Packed, Sink
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.protocol import Packed, Sink
 
 __all__ = ["Extent", "ExtentStatistic"]
 

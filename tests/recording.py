@@ -32,8 +32,8 @@ import zarr
 import rff_stream as rs
 from places import ROOT, TESTS
 from rff_stream import leaf_layout as layout
+from rff_stream.contracts import Packed
 from rff_stream.errors import NumericalWarning
-from rff_stream.statistics.protocol import Packed
 from rff_stream.store import Checkpoint, MomentStore
 
 DIGESTS = TESTS / "digests.json"

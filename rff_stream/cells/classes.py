@@ -30,6 +30,7 @@ from rff_stream.cells.map import ChosenCells, LocalFeatures
 from rff_stream.cells.posterior import LocalPosterior
 from rff_stream.cells.spectrum import local_spectrum
 from rff_stream.cells.statistic import CellStatistic
+from rff_stream.contracts import RowFunction, Slopes, Statistic
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.longitude import around_the_globe
 from rff_stream.families.metric import behind, in_metric, matrix_of
@@ -44,9 +45,7 @@ from rff_stream.moments.class_moments import ClassMoments, one_hot
 from rff_stream.moments.copies import Observations, sample_without_copies
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
-from rff_stream.predictors import RowFunction, Slopes
 from rff_stream.statistics.moment_statistics import ClassStatistic
-from rff_stream.statistics.protocol import Statistic
 
 FACTORS = np.logspace(-2, 2, 9)
 """Penalties that are compared, relative to that of highest evidence; variances are not told."""

@@ -29,6 +29,7 @@ from rff_stream.cells.moments import CellMoments, cell_row
 from rff_stream.cells.posterior import LocalPosterior
 from rff_stream.cells.spectrum import local_spectrum
 from rff_stream.cells.statistic import CellStatistic
+from rff_stream.contracts import RowFunction, Slopes, Statistic
 from rff_stream.errors import warn
 from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
@@ -58,10 +59,8 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.copies import sample_without_copies
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
 from rff_stream.planning import PlanRequest
-from rff_stream.predictors import RowFunction, Slopes
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
-from rff_stream.statistics.protocol import Statistic
 
 GAP_CELLS = 8
 """Cells whose halves are left out to see how wide errors in gaps are."""

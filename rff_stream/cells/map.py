@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy import linalg
 
-from rff_stream._array import Array, Float64
+from rff_stream._array import Array, Float64, nested_arrays
 from rff_stream.errors import DataError, ModelError
 from rff_stream.features.base import (
     FeatureDtype,
@@ -26,7 +26,6 @@ from rff_stream.features.base import (
     check_rows,
     frozen,
     map_from_spec,
-    nested_arrays,
 )
 from rff_stream.features.composed import by_columns, encode_rows, periods_of
 from rff_stream.features.dense_triangle import inverse_factor

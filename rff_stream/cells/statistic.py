@@ -7,10 +7,10 @@ from typing import Any, Self
 
 from rff_stream.cells.map import LocalFeatures
 from rff_stream.cells.moments import CellAccumulator, CellMoments, precision_at_rest
+from rff_stream.contracts import Packed, Sink
 from rff_stream.families.protocol import SumRequest
 from rff_stream.moments import AugmentedRow
 from rff_stream.statistics.moment_statistics import MomentSink, pack_moments, unpack_moments
-from rff_stream.statistics.protocol import Packed, Sink
 
 
 @dataclass(frozen=True, slots=True, eq=False)

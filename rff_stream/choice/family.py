@@ -23,13 +23,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rff_stream._array import Array, Float64
+from rff_stream._array import Array, Float64, nested_arrays
 from rff_stream.answers.early_stopping import StreamState
 from rff_stream.choice.cost import SeveralCosts
 from rff_stream.choice.map import CandidateFeatures, Candidates
 from rff_stream.choice.moments import CandidateMoments, candidate_row, rows_of_candidates
 from rff_stream.choice.stacking import Choice, choose_models, noise_factor
 from rff_stream.choice.statistic import CandidateStatistic
+from rff_stream.contracts import RowFunction, Slopes, Statistic
 from rff_stream.execution import Reading
 from rff_stream.execution.scheduler import worker_memory
 from rff_stream.families.kernel_request import KernelRequest
@@ -46,16 +47,14 @@ from rff_stream.families.protocol import (
     Totals,
 )
 from rff_stream.families.register import family_of
-from rff_stream.features.base import nested_arrays
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.copies import sample_without_copies
 from rff_stream.pilot import Pilot
 from rff_stream.planning import PlanRequest, fits, plan_for
-from rff_stream.predictors import RowFunction, Slopes, StackedMean, StackedStd
+from rff_stream.predictors import StackedMean, StackedStd
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
-from rff_stream.statistics.protocol import Statistic
 
 logger = logging.getLogger("rff_stream")
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from rff_stream._array import Array
 from rff_stream.choice.moments import CandidateMoments
+from rff_stream.contracts import Packed, Sink, Statistic
 from rff_stream.errors import OutsideGridError
 from rff_stream.moments import AugmentedRow
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.moment_statistics import pack_moments, unpack_moments
-from rff_stream.statistics.protocol import Packed, Sink, Statistic
 
 
 @dataclass(frozen=True, slots=True, eq=False)

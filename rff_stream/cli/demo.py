@@ -53,7 +53,7 @@ def demo(
     best possible R² is known, and is compared with that of the fit on held-out rows. The folder
     is kept: cube, model, report.txt, report.json and report.html (with matplotlib).
     """
-    from rff_stream.demo import fit_and_score
+    from rff_stream.cli.demo_figures import fit_and_score
 
     folder = prepare_folder(output, overwrite)
     made = make_cube(folder / CUBE, days, seed)
@@ -113,7 +113,7 @@ def is_cube(path: str) -> bool:
 
 def make_cube(path: Path, days: int, seed: int) -> Line:
     """Write the cube; a line about it."""
-    from rff_stream.demo import Cube, write_cube
+    from rff_stream.demo.cube import Cube, write_cube
     from rff_stream.execution.progress import Progress
 
     cube, started = Cube(n_days=days, seed=seed), time.monotonic()

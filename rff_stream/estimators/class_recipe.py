@@ -12,6 +12,9 @@ from rff_stream._array import Array
 from rff_stream.answers.calibration import probabilities
 from rff_stream.answers.duplicate_rows import Neighbours
 from rff_stream.answers.laplace import laplace_bytes
+from rff_stream.contracts import Slopes, Statistic
+from rff_stream.descents.kept_rows import AllRowsStatistic
+from rff_stream.descents.statistic import LossStatistic, LossSums, SumOfRows
 from rff_stream.errors import ModelError, warn
 from rff_stream.estimators.regression import searched
 from rff_stream.execution import Reading
@@ -30,12 +33,8 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.class_moments import ClassMoments, class_row, sorted_labels
 from rff_stream.pilot import PILOT_BLOCKS, Pilot
 from rff_stream.planning import Plan, check_memory, fits
-from rff_stream.predictors import Slopes
 from rff_stream.sources import Columns, Selection
 from rff_stream.statistics.groups import RUNS, ByClass, ByFold, ClassWeighted, by_label
-from rff_stream.statistics.loss import LossStatistic, LossSums, SumOfRows
-from rff_stream.statistics.protocol import Statistic
-from rff_stream.statistics.rows_in_memory import AllRowsStatistic
 
 LOSS_NAMES = ("squared", *LOSSES)
 

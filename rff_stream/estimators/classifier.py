@@ -14,6 +14,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array
+from rff_stream.contracts import RowFunction
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.class_recipe import ClassAnswer, ClassRecipe
 from rff_stream.families.kernel_request import LengthScale
@@ -24,7 +25,7 @@ from rff_stream.model.gradients import importance
 from rff_stream.model.predict import score_rows, values_of_rows
 from rff_stream.model.update import partial_fit
 from rff_stream.moments.accumulate import SumsDtype
-from rff_stream.predictors import ClassPredictor, ProbabilityPredictor, RowFunction
+from rff_stream.predictors import ClassPredictor, ProbabilityPredictor
 from rff_stream.sources import Selection
 from rff_stream.statistics.scores import ClassScores, ClassScoreStatistic
 

@@ -15,6 +15,7 @@ from sklearn.utils import check_array
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import conformal_quantile
 from rff_stream.answers.duplicate_rows import warn_of_copies
+from rff_stream.contracts import RowFunction
 from rff_stream.errors import PlanError
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
@@ -35,7 +36,7 @@ from rff_stream.model.predict import inputs_of_rows
 from rff_stream.model.values_in_memory import in_memory
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.moments.copies import distinct_rows
-from rff_stream.predictors import BandEdge, RowFunction
+from rff_stream.predictors import BandEdge
 from rff_stream.process_memory import available_memory
 from rff_stream.sources.labelled import with_meaning
 from rff_stream.systems.spectrum import alpha_of_targets

@@ -15,7 +15,9 @@ from sklearn.utils.metaestimators import available_if
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import StreamState
-from rff_stream.answers.held_out_penalty import choose_regression, regression_start, unit_of
+from rff_stream.contracts import RowFunction, Slopes
+from rff_stream.descents.held_out_penalty import choose_regression, regression_start, unit_of
+from rff_stream.descents.statistic import LossStatistic, minimisers
 from rff_stream.errors import ModelError, warn
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
@@ -40,10 +42,9 @@ from rff_stream.model.recipe import PassResult
 from rff_stream.moments import Moments
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.moments.class_moments import class_row
-from rff_stream.predictors import AnswerPredictor, RowFunction, Slopes
+from rff_stream.predictors import AnswerPredictor
 from rff_stream.sources import Columns, Selection
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.loss import LossStatistic, minimisers
 from rff_stream.systems.normal_equations import ridge_system
 
 EVERY_ROW = (

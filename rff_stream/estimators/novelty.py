@@ -18,6 +18,7 @@ from rff_stream.answers.novelty import (
     weight_of_one,
     whitened,
 )
+from rff_stream.contracts import RowFunction
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
@@ -29,7 +30,7 @@ from rff_stream.model.fitted import Fitted
 from rff_stream.model.predict import values_of_rows
 from rff_stream.model.recipe import PassResult
 from rff_stream.pilot import Pilot
-from rff_stream.predictors import AnswerPredictor, LinearPredictor, RowFunction
+from rff_stream.predictors import AnswerPredictor, LinearPredictor
 from rff_stream.sources import Columns
 from rff_stream.statistics.scores import HistogramStatistic
 

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from rff_stream._array import Array
 from rff_stream.answers.duplicate_rows import Neighbours
 from rff_stream.answers.early_stopping import StreamState
+from rff_stream.contracts import RowFunction
 from rff_stream.errors import warn
 from rff_stream.estimators.base import Estimator
 from rff_stream.families import DrawnMap, StoredAnswer, Totals, check_map, family_of, require
@@ -33,7 +34,6 @@ from rff_stream.model.stream import fit_until
 from rff_stream.model.stream import stream as stream_rows
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
-from rff_stream.predictors import RowFunction
 from rff_stream.sources import Columns, Selection
 from rff_stream.sources.labelled import with_meaning
 from rff_stream.statistics.scores import Residuals, ResidualStatistic

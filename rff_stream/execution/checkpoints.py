@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rff_stream._array import digest
+from rff_stream.contracts import RepeatableStatistic, Statistic, packing_of
 from rff_stream.execution.leaves import PartialSum
 from rff_stream.execution.threads import seconds
 from rff_stream.features.base import FeatureMap
@@ -18,9 +19,7 @@ from rff_stream.planning import Plan
 from rff_stream.sources.growth import whole_content
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.groups import ByFold, ByGroup, Groups
-from rff_stream.statistics.loss import LossStatistic, LossSums, SumOfRows
 from rff_stream.statistics.moment_statistics import MomentStatistic
-from rff_stream.statistics.protocol import Statistic, packing_of
 from rff_stream.store import Checkpoint
 
 logger = logging.getLogger("rff_stream")
@@ -87,7 +86,7 @@ def _packing(statistic: Statistic) -> tuple[Callable[[Any], Any], Callable[[Any]
     return lambda value: value.by_label, Groups
 
 
-def remember_passes(sums: SumOfRows, checkpoint: Checkpoint) -> SumOfRows:
+def remember_passes(sums: Callable[[Any], Any], checkpoint: Checkpoint) -> Callable[[Any], Any]:
     """The same sums; one that was asked for before is taken from the checkpoint.
 
     What a descent asks depends on earlier answers alone. So a second run repeats the questions
@@ -96,7 +95,7 @@ def remember_passes(sums: SumOfRows, checkpoint: Checkpoint) -> SumOfRows:
     """
     told = False
 
-    def ask(statistic: LossStatistic) -> LossSums:
+    def ask(statistic: RepeatableStatistic) -> Any:
         nonlocal told
         question = statistic.question(checkpoint.token)
         known = checkpoint.find(question)

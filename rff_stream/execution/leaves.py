@@ -17,14 +17,13 @@ from dask._task_spec import convert_legacy_graph  # no public name yet
 from dask.task_spec import DataNode, GraphNode, Task, TaskRef
 
 from rff_stream._array import Array, Float64
+from rff_stream.contracts import RowFunction, Statistic
 from rff_stream.errors import ClusterError, PlanError
 from rff_stream.execution.threads import report_activity, single_threaded_blas
 from rff_stream.leaf_layout import Layout, lay_out
 from rff_stream.moments.tree_sum import TreeSum, add_into
-from rff_stream.predictors import RowFunction
 from rff_stream.side_by_side import threads_of_one
 from rff_stream.sources.protocol import Box, Reader, Rows, Source
-from rff_stream.statistics.protocol import Statistic
 
 UNKNOWN_PLACES = 32
 """Bits of a place within a leaf if lengths are unknown."""

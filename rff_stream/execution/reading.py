@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rff_stream.contracts import Statistic
 from rff_stream.errors import DataError
 from rff_stream.execution.checkpoints import CheckpointWriter
 from rff_stream.execution.leaves import UNKNOWN_PLACES, Leaf, Leaves, PartialSum
@@ -23,7 +24,6 @@ from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot, PilotRows, PilotSt
 from rff_stream.planning import Plan, PlanRequest, check_memory, fits, plan_for
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.groups import ByFold, ByGroup, Slabs
-from rff_stream.statistics.protocol import Statistic
 from rff_stream.store import Checkpoint
 
 SELECTED_ROWS = 4096

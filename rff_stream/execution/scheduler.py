@@ -28,6 +28,7 @@ from dask.local import MultiprocessingPoolExecutor
 from dask.task_spec import Task, TaskRef
 
 from rff_stream import __version__
+from rff_stream.contracts import Statistic
 from rff_stream.errors import ClusterError, PlanError, warn
 from rff_stream.execution.checkpoints import CheckpointWriter
 from rff_stream.execution.leaves import (
@@ -53,7 +54,6 @@ from rff_stream.leaf_layout import Layout
 from rff_stream.moments.tree_sum import RunningSum, TreeSum
 from rff_stream.planning import segments_in_flight
 from rff_stream.sources.protocol import Source
-from rff_stream.statistics.protocol import Statistic
 
 MOST_GRAPH_TASKS = 200_000
 WIDE_SEGMENT = 16  # leaves from which a plan has room for four sums at a time, not two

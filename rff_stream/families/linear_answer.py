@@ -13,11 +13,12 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import StreamState, state_of
 from rff_stream.answers.penalty_selection import Selection
 from rff_stream.answers.ridge import Ridge
+from rff_stream.contracts import Slopes
 from rff_stream.families.parameters import number_or_array
 from rff_stream.families.protocol import Totals
 from rff_stream.features import FeatureMap
 from rff_stream.moments import Moments
-from rff_stream.predictors import LinearPredictor, Slopes
+from rff_stream.predictors import LinearPredictor
 from rff_stream.statistics.scores import NormalEquationSums
 from rff_stream.systems.iterative_refinement import refine
 from rff_stream.systems.spectrum import alpha_of_targets, spectrum

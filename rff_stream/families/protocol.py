@@ -10,6 +10,8 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import StreamState
+from rff_stream.contracts import RowFunction, Slopes, Statistic
+from rff_stream.descents.statistic import SumOfRows
 from rff_stream.execution import Reading
 from rff_stream.families.kernel_request import KernelRequest
 from rff_stream.features import FeatureMap
@@ -18,11 +20,8 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.class_moments import ClassMoments
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan, PlanRequest
-from rff_stream.predictors import RowFunction, Slopes
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
-from rff_stream.statistics.loss import SumOfRows
-from rff_stream.statistics.protocol import Statistic
 
 ABILITIES = ("until", "with_kernel", "refine", "classes")
 """What a family may refuse: fits of a part of the rows, whose error is computed from sums alone;

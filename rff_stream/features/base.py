@@ -217,11 +217,6 @@ def map_class(choice: str) -> Any:
     return known[choice]
 
 
-def nested_arrays(arrays: Mapping[str, Array], start: str) -> dict[str, Array]:
-    """Arrays whose names begin so, by the rest of their names: those of a map inside a map."""
-    return {n.removeprefix(start): a for n, a in arrays.items() if n.startswith(start)}
-
-
 class RowwiseMap(NamedMap):
     """What every map shares; a map is one frozen dataclass derived from it, in one file.
 

@@ -23,8 +23,8 @@ from rff_stream.features.base import (
     frozen,
     prior_count,
 )
+from rff_stream.hashes import mix_bits
 from rff_stream.kernels import ExactKernel
-from rff_stream.moments.row_sample import mix_bits
 
 N_GRIDS = 256
 FARTHEST_CELL = 2.0**62

@@ -8,16 +8,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from rff_stream._array import Array, Float64
+from rff_stream._array import Array, Float64, nested_arrays
 from rff_stream.errors import ModelError
-from rff_stream.features.base import (
-    FeatureMap,
-    Nesting,
-    RowwiseMap,
-    map_from_spec,
-    nested_arrays,
-    prior_count,
-)
+from rff_stream.features.base import FeatureMap, Nesting, RowwiseMap, map_from_spec, prior_count
 
 
 def periods_of(features: Any) -> Mapping[int, float]:

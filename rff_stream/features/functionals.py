@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rff_stream._array import Array, Float64
+from rff_stream._array import Array, Float64, nested_arrays
 from rff_stream.errors import ModelError
 from rff_stream.features.base import (
     FeatureMap,
@@ -21,7 +21,6 @@ from rff_stream.features.base import (
     RowwiseMap,
     frozen,
     map_from_spec,
-    nested_arrays,
     prior_count,
 )
 from rff_stream.features.composed import ByColumns, SideBySide

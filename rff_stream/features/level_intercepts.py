@@ -11,7 +11,7 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.features.base import FeatureDtype, check_dtype, frozen
 from rff_stream.features.encodings import Encoding
-from rff_stream.moments.row_sample import hash_places
+from rff_stream.hashes import hash_places
 
 MOST_LEVELS = 4096
 """Most levels with a column of their own: the most frequent ones of the pilot."""

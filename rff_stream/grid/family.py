@@ -14,6 +14,7 @@ import numpy as np
 from rff_stream._array import Array, Float64, is_named
 from rff_stream.answers.early_stopping import StreamState, state_of_errors
 from rff_stream.answers.evidence import warn_of_constants
+from rff_stream.contracts import RowFunction, Slopes, Statistic
 from rff_stream.errors import ModelError, warn
 from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
@@ -68,10 +69,9 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.copies import Observations
 from rff_stream.pilot import Pilot
 from rff_stream.planning import PlanRequest
-from rff_stream.predictors import DirectPredictor, RowFunction, Slopes
+from rff_stream.predictors import DirectPredictor
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
-from rff_stream.statistics.protocol import Statistic
 
 PROBES = 4
 """Random vectors for the evidence and the degrees of freedom that are reported."""

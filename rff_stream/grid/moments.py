@@ -22,8 +22,9 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.grid.map import GridFeatures
+from rff_stream.hashes import hash_rows
 from rff_stream.moments.moments import AugmentedRow, CountedMoments, ProductMoments
-from rff_stream.moments.row_sample import RowSample, hash_rows, reach_of
+from rff_stream.moments.row_sample import RowSample, reach_of
 from rff_stream.moments.stored import Form, numbers_of
 
 BATCH_ROWS = 2**18

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rff_stream.contracts import Packed, Sink
 from rff_stream.grid.map import GridFeatures
 from rff_stream.grid.moments import GridAccumulator, GridMoments
 from rff_stream.moments import AugmentedRow
 from rff_stream.statistics.moment_statistics import MomentSink, pack_moments, unpack_moments
-from rff_stream.statistics.protocol import Packed, Sink
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,10 +10,10 @@ from typing import Any, Self
 import numpy as np
 
 from rff_stream._array import Array, Float64
+from rff_stream.contracts import RowFunction
 from rff_stream.errors import warn
 from rff_stream.features.composed import periods_of
 from rff_stream.model.fitted import Fitted
-from rff_stream.predictors import RowFunction
 
 MARGIN = 0.1
 """A row may lie outside the range of an input by this share of it: data nearby still support it."""

@@ -10,6 +10,7 @@ import numpy as np
 from dask.base import is_dask_collection
 
 from rff_stream._array import Array, Float64
+from rff_stream.contracts import RowFunction, Statistic, for_rows
 from rff_stream.costs import WholeCost
 from rff_stream.execution import Reading, no_rows
 from rff_stream.execution.leaves import map_rows
@@ -19,12 +20,10 @@ from rff_stream.model.input_rows import Opened, open_later
 from rff_stream.model.values_in_memory import Target
 from rff_stream.pilot import warn_where_left_out_vary
 from rff_stream.planning import PlanRequest
-from rff_stream.predictors import RowFunction, for_rows
 from rff_stream.side_by_side import threads_of_one
 from rff_stream.sources import Selection, kind_of
 from rff_stream.sources.container_types import is_sparse, needed_package
 from rff_stream.statistics.groups import ByGroup
-from rff_stream.statistics.protocol import Statistic
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from rff_stream._array import Array
+from rff_stream.contracts import Statistic
 from rff_stream.execution import Reading
 from rff_stream.execution.leaves import PartialSum
 from rff_stream.families import DrawnMap, MapParameters, SumRequest, family_of
@@ -34,7 +35,6 @@ from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
 from rff_stream.sources import Columns, Selection
 from rff_stream.statistics.groups import RUNS, Slabs
-from rff_stream.statistics.protocol import Statistic
 from rff_stream.store import Checkpoint
 
 Groups = dict[Any, Any]

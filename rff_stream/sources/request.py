@@ -11,8 +11,8 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
+from rff_stream.hashes import hash_places
 from rff_stream.label_forms import number_of, text_of
-from rff_stream.moments.row_sample import hash_places
 from rff_stream.sources.container_types import is_names
 from rff_stream.sources.protocol import Columns
 from rff_stream.sources.rows import Convert, Days, Labels, Numbers

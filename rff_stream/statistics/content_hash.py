@@ -12,10 +12,10 @@ from typing import Any, Self
 import numpy as np
 
 from rff_stream._array import Array
+from rff_stream.contracts import Sink
+from rff_stream.hashes import Keys, hash_places, hash_rows, mix_bits
 from rff_stream.label_forms import number_of, text_of
-from rff_stream.moments.row_sample import Keys, hash_places, hash_rows, mix_bits
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.protocol import Sink
 
 SALTS = (0, 1)
 

@@ -22,12 +22,12 @@ import numpy as np
 from scipy import linalg, stats
 
 from rff_stream._array import Array, Float64
+from rff_stream.contracts import Sink
 from rff_stream.moments.copies import copies_of
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.added_fields import AddedFields
 from rff_stream.statistics.metric_step import MetricStepStatistic
-from rff_stream.statistics.protocol import Sink
 
 NUMBERS = 1 << 20
 """Entries of s that are in memory at once: 8 MB."""

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from rff_stream._array import Array, Float64
+from rff_stream.contracts import Packed, Sink
 from rff_stream.features.normal_scores import NormalScores
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.added_fields import AddedFields
-from rff_stream.statistics.protocol import Packed, Sink
 
 ROWS = 4096
 """Rows whose slopes are in memory at once: 1 MB for 30 inputs and one target."""

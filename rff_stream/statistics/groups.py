@@ -11,18 +11,11 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 
 from rff_stream._array import Array, Float64
+from rff_stream.contracts import Packed, Sink, Statistic, pack_parts, packing_of, unpack_parts
 from rff_stream.errors import DataError
 from rff_stream.label_forms import canonical
 from rff_stream.moments.tree_sum import add_into
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.protocol import (
-    Packed,
-    Sink,
-    Statistic,
-    pack_parts,
-    packing_of,
-    unpack_parts,
-)
 
 Value = TypeVar("Value", bound=Any)
 

@@ -20,9 +20,9 @@ import numpy as np
 from scipy import linalg
 
 from rff_stream._array import Array, Float64
+from rff_stream.contracts import Sink
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.added_fields import AddedFields
-from rff_stream.statistics.protocol import Sink
 
 NUMBERS = 1 << 20
 """Entries of φ that are in memory at once: 8 MB."""

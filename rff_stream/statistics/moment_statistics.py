@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array
+from rff_stream.contracts import Packed, Sink
 from rff_stream.features.base import FeatureMap
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import Accumulator
@@ -17,7 +18,6 @@ from rff_stream.moments.few_rows import Context, FewRowsSink
 from rff_stream.moments.stored import arrays_of, moments_of
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import labels_of
-from rff_stream.statistics.protocol import Packed, Sink
 
 
 class MomentSink:

@@ -9,11 +9,11 @@ from typing import Any, Self
 import numpy as np
 
 from rff_stream._array import Array, Float64
+from rff_stream.contracts import Sink
 from rff_stream.errors import DataError
 from rff_stream.features.base import BATCH_ROWS, FeatureMap
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import codes_of
-from rff_stream.statistics.protocol import Sink
 
 
 @dataclass(frozen=True, slots=True, eq=False)

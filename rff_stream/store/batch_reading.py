@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from rff_stream._array import Array, Float64, digest
+from rff_stream.contracts import Packed
 from rff_stream.errors import ModelError
 from rff_stream.label_forms import canonical, text_of
 from rff_stream.moments import Moments
-from rff_stream.statistics.protocol import Packed
 from rff_stream.store.batch_writing import Root, checked_id, not_there
 from rff_stream.store.commit_log import Batch, Entry, Log, LogState, entry_name
 from rff_stream.store.files import Files, Manifest, damage, read_verified

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rff_stream._array import Array
+from rff_stream.contracts import Packed
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.statistics.protocol import Packed
 from rff_stream.store.atomic import OutputKind, exists, replacing
 from rff_stream.store.commit_log import FORMAT, Batch, Entry, Gone, Log, LogState, Replaced, is_root
 from rff_stream.store.files import Files, Manifest, sha256, write_vouched

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rff_stream._array import Array, digest
+from rff_stream.contracts import Packed
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.tree_sum import Node, covers
-from rff_stream.statistics.protocol import Packed
 from rff_stream.store.atomic import remove_whole
 from rff_stream.store.batch_reading import read_packed
 from rff_stream.store.batch_writing import NewBatch, commit_batch

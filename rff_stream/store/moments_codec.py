@@ -10,11 +10,11 @@ from typing import Any, get_args
 import numpy as np
 
 from rff_stream._array import Array
+from rff_stream.contracts import Packed
 from rff_stream.errors import ModelError
 from rff_stream.features.base import Nesting
 from rff_stream.moments import AugmentedRow, Moments, ended_readings
 from rff_stream.moments.stored import all_dimensions, arrays_of, moments_of
-from rff_stream.statistics.protocol import Packed
 from rff_stream.store.zarr_files import (
     decode,
     decode_rows,

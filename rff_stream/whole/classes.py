@@ -22,7 +22,12 @@ from rff_stream.answers.class_leave_one_out import (
     sample_classes,
     squared_by_folds,
 )
-from rff_stream.answers.held_out_penalty import (
+from rff_stream.answers.laplace import check_width, drawn_log_odds, laplace_functions
+from rff_stream.answers.penalty_selection import Selection
+from rff_stream.answers.posterior import Functions
+from rff_stream.answers.ridge import ridge
+from rff_stream.contracts import Slopes, Statistic
+from rff_stream.descents.held_out_penalty import (
     MOST_HELD_OUT,
     Coefficients,
     choose_alpha,
@@ -31,10 +36,14 @@ from rff_stream.answers.held_out_penalty import (
     held_out_scores,
     with_curvatures,
 )
-from rff_stream.answers.laplace import check_width, drawn_log_odds, laplace_functions
-from rff_stream.answers.penalty_selection import Selection
-from rff_stream.answers.posterior import Functions
-from rff_stream.answers.ridge import ridge
+from rff_stream.descents.kept_rows import KeptFeatures, descents_of_kept
+from rff_stream.descents.statistic import (
+    FEW_FEATURES,
+    LEAST_TOL,
+    LossStatistic,
+    descents,
+    follow_corners,
+)
 from rff_stream.errors import warn
 from rff_stream.execution.scheduler import thread_count
 from rff_stream.execution.threads import single_threaded_blas
@@ -48,17 +57,8 @@ from rff_stream.losses.descent import Descent
 from rff_stream.losses.penalised import Penalised, PenalisedClasses, loss_at_constant, penalise
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
-from rff_stream.predictors import AnswerPredictor, LinearPredictor, Slopes
-from rff_stream.statistics.loss import (
-    FEW_FEATURES,
-    LEAST_TOL,
-    LossStatistic,
-    descents,
-    follow_corners,
-)
+from rff_stream.predictors import AnswerPredictor, LinearPredictor
 from rff_stream.statistics.moment_statistics import ClassStatistic, MomentStatistic
-from rff_stream.statistics.protocol import Statistic
-from rff_stream.statistics.rows_in_memory import KeptFeatures, descents_of_kept
 from rff_stream.systems.normal_equations import System
 
 logger = logging.getLogger("rff_stream")

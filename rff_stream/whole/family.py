@@ -14,9 +14,9 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.dual import ridge_of_rows
 from rff_stream.answers.early_stopping import StreamState
 from rff_stream.answers.evidence import evidence, evidence_at
-from rff_stream.answers.gap_remedy import CheckRows, safe_alpha, safe_evidence
 from rff_stream.answers.penalty_selection import HIGHEST, Selection, cross_validate, gcv
 from rff_stream.answers.posterior import Posterior
+from rff_stream.contracts import RowFunction, Slopes, Statistic
 from rff_stream.costs import WholeCost
 from rff_stream.errors import NumericalWarning, warn
 from rff_stream.execution import Reading
@@ -46,19 +46,13 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import accumulate, resolve_sums
 from rff_stream.pilot import Pilot, augmented_row
 from rff_stream.planning import PlanRequest
-from rff_stream.predictors import (
-    AnswerPredictor,
-    FunctionPredictor,
-    LinearPredictor,
-    RowFunction,
-    Slopes,
-)
+from rff_stream.predictors import AnswerPredictor, FunctionPredictor, LinearPredictor
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moment_statistics import MomentStatistic
-from rff_stream.statistics.protocol import Statistic
 from rff_stream.systems.spectrum import Floor, warn_at_floor
 from rff_stream.whole.classes import WholeClasses
+from rff_stream.whole.gap_remedy import CheckRows, safe_alpha, safe_evidence
 
 FEWEST_IN_FOLD = 10
 """Rows of a fold below which cross-validation says little: of 40 rows the penalties that it chose

@@ -27,10 +27,10 @@ import numpy as np
 from regression import folder, rmse
 
 import rff_stream as rs
-from rff_stream.answers.gap_test import block_of_rows
 from rff_stream.answers.ridge import ridge
 from rff_stream.errors import NumericalWarning
 from rff_stream.moments import total
+from rff_stream.whole.gap_test import block_of_rows
 
 Parts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Rows to fit with their targets, rows in the gaps with theirs, the block of each row of both."""

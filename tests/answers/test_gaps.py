@@ -11,20 +11,13 @@ from sklearn.linear_model import LinearRegression
 
 import rff_stream as rs
 from rff_stream.answers.evidence import evidence
-from rff_stream.answers.gap_remedy import CheckRows
-from rff_stream.answers.gap_test import (
-    FOLDS,
-    HALVINGS,
-    PARTITIONS,
-    GapRows,
-    block_of_rows,
-    gap_test,
-)
 from rff_stream.errors import NumericalWarning
 from rff_stream.features.fourier import LINEAR, STEEP, nearly_linear
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.pilot import Pilot, augmented_row
 from rff_stream.whole.family import rounding_is_felt
+from rff_stream.whole.gap_remedy import CheckRows
+from rff_stream.whole.gap_test import FOLDS, HALVINGS, PARTITIONS, GapRows, block_of_rows, gap_test
 
 QUIET: Any = {"random_state": 0, "progress": False}
 

@@ -12,6 +12,7 @@ from boxes.map import Boxes, BoxFeatures
 from boxes.predictors import BoxTable, draw_boxes
 from boxes.statistic import BoxStatistic
 from rff_stream._array import Array
+from rff_stream.contracts import RowFunction, Slopes, Statistic
 from rff_stream.families.protocol import (
     ClassFamily,
     Descended,
@@ -23,9 +24,7 @@ from rff_stream.families.protocol import (
 from rff_stream.features import FeatureMap
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
-from rff_stream.predictors import RowFunction, Slopes
 from rff_stream.statistics.moment_statistics import ClassStatistic
-from rff_stream.statistics.protocol import Statistic
 
 
 @dataclass(frozen=True, slots=True, eq=False)

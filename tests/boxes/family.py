@@ -16,6 +16,7 @@ from boxes.predictors import BoxTable, draw_boxes
 from boxes.statistic import BoxStatistic
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import StreamState, state_of_errors
+from rff_stream.contracts import RowFunction, Slopes, Statistic
 from rff_stream.execution import Reading
 from rff_stream.families.parameters import check_inputs, number_or_array
 from rff_stream.families.protocol import (
@@ -32,10 +33,8 @@ from rff_stream.families.protocol import (
 from rff_stream.moments import AugmentedRow
 from rff_stream.pilot import Pilot
 from rff_stream.planning import PlanRequest
-from rff_stream.predictors import RowFunction, Slopes
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
-from rff_stream.statistics.protocol import Statistic
 
 ALPHAS = np.logspace(-4, 4, 81)
 """Penalties α = σₙ²/σ_f² whose evidence is compared."""

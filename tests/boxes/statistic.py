@@ -9,10 +9,10 @@ import numpy as np
 from boxes.map import BoxFeatures
 from boxes.moments import BoxMoments
 from rff_stream._array import Array
+from rff_stream.contracts import Packed, Sink
 from rff_stream.moments import AugmentedRow
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.moment_statistics import pack_moments, unpack_moments
-from rff_stream.statistics.protocol import Packed, Sink
 
 
 @dataclass(frozen=True, slots=True, eq=False)

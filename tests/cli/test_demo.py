@@ -18,13 +18,15 @@ from click.testing import CliRunner, Result
 import rff_stream as rs
 from rff_stream import process_memory
 from rff_stream.cli import main
-from rff_stream.demo import Cube, Figures, write_cube
+from rff_stream.cli.demo_figures import Figures
 from rff_stream.demo.cube import (
     INPUTS,
     NOISE_VARIANCE,
     TARGET,
+    Cube,
     latent_heat_flux,
     saturation_humidity,
+    write_cube,
 )
 
 TINY = Cube(n_days=10, n_lat=6, n_lon=8)
@@ -38,7 +40,9 @@ def demo(*words: object) -> Result:
 def own_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     """The peak of a demo beyond that of this process before: other tests held up to 1 GiB."""
     before = process_memory.peak_bytes()
-    monkeypatch.setattr("rff_stream.demo.peak_bytes", lambda: process_memory.peak_bytes() - before)
+    monkeypatch.setattr(
+        "rff_stream.cli.demo_figures.peak_bytes", lambda: process_memory.peak_bytes() - before
+    )
 
 
 def test_saturation_humidity_is_that_of_the_tables() -> None:

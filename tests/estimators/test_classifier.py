@@ -20,7 +20,6 @@ from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.utils.class_weight import compute_class_weight
 
 import rff_stream as rs
-from rff_stream.answers import held_out_penalty
 from rff_stream.answers.calibration import calibrate, probabilities
 from rff_stream.answers.class_leave_one_out import (
     almost_left_out,
@@ -28,13 +27,13 @@ from rff_stream.answers.class_leave_one_out import (
     sample_classes,
     squared_by_folds,
 )
+from rff_stream.descents import held_out_penalty, kept_rows
 from rff_stream.errors import NumericalWarning
 from rff_stream.losses.classification import SquaredHinge, loss_for, value_and_slope
 from rff_stream.losses.descent import Descent, Point, minimise
 from rff_stream.losses.penalised import penalise
 from rff_stream.moments.class_moments import ClassMoments
 from rff_stream.pilot import Pilot
-from rff_stream.statistics import rows_in_memory
 from rff_stream.whole import classes as whole_space_classes
 
 D, R = 3, 32
@@ -443,7 +442,7 @@ def test_products_of_float32_find_the_same_classifier(rng, monkeypatch):
     X, y = rings(rng, 800, 3)
     choices: Any = {"alpha": 0.01, "tol": 1e-3, **QUIET, "n_components": 300}
     single = rs.KernelClassifier("logistic", **choices).fit(X, y)
-    monkeypatch.setattr("rff_stream.statistics.loss.LEAST_TOL", np.inf)
+    monkeypatch.setattr("rff_stream.descents.statistic.LEAST_TOL", np.inf)
     double = rs.KernelClassifier("logistic", **choices).fit(X, y)
     assert single.objective_[-1] == pytest.approx(
         double.objective_[-1], abs=5 * choices["tol"] ** 2
@@ -467,7 +466,7 @@ def test_features_that_are_kept_give_the_same_classifier(loss, n_classes, rng, m
 
 
 def test_kept_features_have_the_same_bits_in_any_number_of_threads(rng, monkeypatch):
-    monkeypatch.setattr(rows_in_memory, "BLOCK_ROWS", 100)
+    monkeypatch.setattr(kept_rows, "BLOCK_ROWS", 100)
     X, y = rings(rng, 800, 3)
     many = rs.KernelClassifier("logistic", alpha=0.01, **QUIET).fit(X, y)
     with dask.config.set(scheduler="synchronous"):
@@ -486,10 +485,10 @@ def test_the_best_penalty_is_found_on_either_side_of_the_first(best, rng, monkey
     def descend(kept, problem, start, **limits):
         asked.append(int(np.flatnonzero(problem.alpha == held_out_penalty.ALPHAS)[0]))
         theta, scores = np.zeros((problem.system.n_features + 1, 3)), np.zeros((len(kept.w), 3))
-        point = rows_in_memory.ScoredPoint(theta, 0.0, theta, loss=0.0, cross=theta, scores=scores)
+        point = kept_rows.ScoredPoint(theta, 0.0, theta, loss=0.0, cross=theta, scores=scores)
         yield Descent(point, 0.0, 0, True)
 
-    monkeypatch.setattr(rows_in_memory.KeptFeatures, "losses", losses)
+    monkeypatch.setattr(kept_rows.KeptFeatures, "losses", losses)
     monkeypatch.setattr(held_out_penalty, "descents_of_kept", descend)
     monkeypatch.setattr(held_out_penalty, "FEW_ROWS", 0)
     monkeypatch.setattr(held_out_penalty, "FEW_OF_CLASS", 0)
@@ -673,9 +672,9 @@ def test_a_descent_that_starts_near_other_rows_ends_as_low_as_from_nothing(rng):
     Z, codes, w = rng.normal(size=(400, 512)) / 16, np.arange(400) % 10 // 9, np.ones(400)
 
     def descend(rows, start=None):
-        kept = rows_in_memory.KeptFeatures(Z, codes, w * rows, 2)
+        kept = kept_rows.KeptFeatures(Z, codes, w * rows, 2)
         problem = kept.penalise(np.ones(512), SquaredHinge(2), 1e-5)
-        *_, last = rows_in_memory.descents_of_kept(kept, problem, start, tol=3e-3, max_passes=99)
+        *_, last = kept_rows.descents_of_kept(kept, problem, start, tol=3e-3, max_passes=99)
         return last.point.value, problem.linear(last.point.theta)
 
     _, near = descend(np.arange(400) % 4 > 0)

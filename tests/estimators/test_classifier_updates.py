@@ -15,8 +15,8 @@ import rff_stream as rs
 from growing import Leaves, Stopped
 from rff_stream import leaf_layout as layout
 from rff_stream.cli import main
+from rff_stream.descents.statistic import LossStatistic
 from rff_stream.errors import ModelError, NumericalWarning
-from rff_stream.statistics.loss import LossStatistic
 from rff_stream.statistics.moment_statistics import ClassStatistic
 from rff_stream.store import MomentStore, OtherPass
 

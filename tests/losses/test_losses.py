@@ -12,8 +12,9 @@ from sklearn.linear_model import HuberRegressor, PoissonRegressor, QuantileRegre
 from sklearn.svm import SVC, SVR
 
 import rff_stream as rs
-from rff_stream.answers.held_out_penalty import choose_regression, regression_start, unit_of
 from rff_stream.answers.ridge import ridge
+from rff_stream.descents.held_out_penalty import choose_regression, regression_start, unit_of
+from rff_stream.descents.statistic import LossStatistic, minimisers
 from rff_stream.errors import ModelError
 from rff_stream.losses.classification import Hinge
 from rff_stream.losses.penalised import Penalised
@@ -29,7 +30,6 @@ from rff_stream.losses.regression import (
 )
 from rff_stream.moments.accumulate import accumulate, plain_row
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.loss import LossStatistic, minimisers
 from rff_stream.systems.normal_equations import ridge_system
 
 R = 24

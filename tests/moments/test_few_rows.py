@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 import rff_stream as rs
-from rff_stream.answers import held_out_penalty
 from rff_stream.answers.dual import RowSpace, ridge_of_rows
 from rff_stream.answers.evidence import evidence, evidence_at
 from rff_stream.answers.principal_components import components
 from rff_stream.answers.ridge import ridge, ridge_at
+from rff_stream.descents import held_out_penalty
+from rff_stream.descents.kept_rows import KeptFeatures, descents_of_kept
 from rff_stream.errors import ModelError
 from rff_stream.losses.classification import Logistic, loss_for
 from rff_stream.moments import Moments
 from rff_stream.moments.accumulate import accumulate, plain_row
 from rff_stream.moments.few_rows import FewRows, FewRowsSink
-from rff_stream.statistics.rows_in_memory import KeptFeatures, descents_of_kept
 
 R, D = 400, 3
 QUIET: Any = {"random_state": 0, "progress": False}

@@ -19,11 +19,12 @@ import reference
 from rff_stream._array import Array, Float64
 from rff_stream.errors import ModelError
 from rff_stream.features import FourierFeatures
+from rff_stream.hashes import hash_places
 from rff_stream.kernels import Gaussian
 from rff_stream.moments import N_PARTS, AugmentedRow, Moments, pack, packed_size, total, unpack
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.moments.moments import rows_in_pairs
-from rff_stream.moments.row_sample import RowSample, hash_places
+from rff_stream.moments.row_sample import RowSample
 from rff_stream.store.batch_reading import SumInPlace
 
 R, T, D = 4, 3, 3

@@ -13,10 +13,11 @@ from scipy import stats
 
 from rff_stream._array import Array, Float64
 from rff_stream.features import FourierFeatures
+from rff_stream.hashes import hash_places
 from rff_stream.kernels import Gaussian
 from rff_stream.moments import Moments
 from rff_stream.moments.accumulate import accumulate
-from rff_stream.moments.row_sample import RowSample, hash_places
+from rff_stream.moments.row_sample import RowSample
 
 FEATURES = FourierFeatures.sample(Gaussian(), 2, 4, rng=0)
 

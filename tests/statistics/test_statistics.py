@@ -20,7 +20,9 @@ from extent_statistic import ExtentStatistic
 from places import TESTS
 from processes import Processes, connected
 from recording import table
+from rff_stream.contracts import PackingStatistic
 from rff_stream.costs import WholeCost
+from rff_stream.descents.statistic import LossStatistic
 from rff_stream.execution import Reading
 from rff_stream.execution.checkpoints import CheckpointWriter, description_of
 from rff_stream.losses.classification import loss_for
@@ -32,9 +34,7 @@ from rff_stream.sources import open_source
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.content_hash import ContentStatistic
 from rff_stream.statistics.groups import ByClass, ByFold, ByGroup, ClassWeighted, Groups
-from rff_stream.statistics.loss import LossStatistic
 from rff_stream.statistics.moment_statistics import ClassStatistic, MomentStatistic
-from rff_stream.statistics.protocol import PackingStatistic
 from rff_stream.statistics.scores import (
     ClassScoreStatistic,
     HistogramStatistic,

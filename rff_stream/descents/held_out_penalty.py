@@ -15,9 +15,12 @@ from rff_stream.answers.class_leave_one_out import HeldOutScores
 from rff_stream.answers.laplace import average_log_odds, laplace_functions
 from rff_stream.answers.penalty_selection import Selection
 from rff_stream.answers.ridge import ridge
+from rff_stream.descents.kept_rows import KeptFeatures, ScoredPoint, descents_of_kept
+from rff_stream.descents.statistic import FEW_FEATURES, LossStatistic, follow_corners, minimisers
 from rff_stream.errors import DataError
 from rff_stream.features.base import BATCH_ROWS, FeatureMap, RowwiseMap
 from rff_stream.features.column_sweep import linear_form, sweep_of
+from rff_stream.hashes import hash_rows
 from rff_stream.losses.classification import Loss, MultinomialPairs, loss_for
 from rff_stream.losses.descent import Metric
 from rff_stream.losses.penalised import Penalised, PenalisedClasses, penalise
@@ -26,13 +29,10 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.moments.class_moments import class_row
 from rff_stream.moments.copies import group_copies
-from rff_stream.moments.row_sample import hash_rows
 from rff_stream.pilot import Pilot, weight_unit
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import select
-from rff_stream.statistics.loss import FEW_FEATURES, LossStatistic, follow_corners, minimisers
 from rff_stream.statistics.moment_statistics import ClassStatistic, MomentStatistic
-from rff_stream.statistics.rows_in_memory import KeptFeatures, ScoredPoint, descents_of_kept
 from rff_stream.systems.normal_equations import System, ridge_system
 
 Coefficients = tuple[Float64, Float64]

@@ -12,8 +12,9 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from rff_stream._array import Array, Float64, digest
-from rff_stream.features.base import BATCH_ROWS, FeatureMap, nested_arrays
+from rff_stream._array import Array, Float64, digest, nested_arrays
+from rff_stream.contracts import Packed, Sink
+from rff_stream.features.base import BATCH_ROWS, FeatureMap
 from rff_stream.losses.classification import RowLoss, value_and_slope
 from rff_stream.losses.descent import FIRST_STEPS, STEPS, Descent, Metric, Point, Probe, minimise
 from rff_stream.losses.penalised import Penalised, PenalisedClasses
@@ -22,7 +23,6 @@ from rff_stream.moments.accumulate import Accumulator
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import codes_of, weigh_classes
 from rff_stream.statistics.moment_statistics import pack_moments, unpack_moments
-from rff_stream.statistics.protocol import Packed, Sink
 
 LINE, LONG = tuple(2.0 ** (k / 2) for k in range(2, -20, -1)), 0.5
 """Steps that one pass compares, and the step from which it counts as long."""

@@ -11,14 +11,6 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.evidence import Evidence, evidence, evidence_at
-from rff_stream.answers.gap_test import (
-    FEWEST_TESTED,
-    MOST_TESTED,
-    GapRows,
-    gap_test,
-    trend_share,
-    warn_of_gaps,
-)
 from rff_stream.errors import NumericalWarning
 from rff_stream.features.base import FeatureMap
 from rff_stream.features.composed import SideBySide
@@ -28,6 +20,14 @@ from rff_stream.moments.accumulate import accumulate
 from rff_stream.moments.few_rows import FewRowsSink
 from rff_stream.pilot import Pilot, augmented_row
 from rff_stream.systems.spectrum import largest_eigenvalue
+from rff_stream.whole.gap_test import (
+    FEWEST_TESTED,
+    MOST_TESTED,
+    GapRows,
+    gap_test,
+    trend_share,
+    warn_of_gaps,
+)
 
 TREND_GAIN, MOST_TREND = 0.9, 1 / 16
 """Error of a line relative to that of the mean at which nearly linear columns are used; largest

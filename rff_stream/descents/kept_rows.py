@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from rff_stream._array import Array, Float64
+from rff_stream.contracts import Sink
 from rff_stream.features.base import FeatureMap
 from rff_stream.losses.classification import Loss, value_and_slope
 from rff_stream.losses.descent import Descent, Metric, Point, minimise
@@ -18,7 +19,6 @@ from rff_stream.moments.copies import Observations
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import codes_of, weigh_classes
-from rff_stream.statistics.protocol import Sink
 from rff_stream.systems.normal_equations import System, mirror_lower
 
 BLOCK_ROWS = 4096
@@ -213,8 +213,8 @@ def descents_of_kept(
 
     From raw coefficients, from the last point (a :class:`ScoredPoint`) of the same rows' descent
     under another α, or from the best constant. ``tol`` is as in
-    :func:`~rff_stream.statistics.loss.descents`; the metric, where absent, is ``problem.bound`` of
-    the mean curvature at the start.
+    :func:`~rff_stream.descents.statistic.descents`; the metric, where absent, is ``problem.bound``
+    of the mean curvature at the start.
     """
     line = _Line(kept, problem)
     if isinstance(start, ScoredPoint):

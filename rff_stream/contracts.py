@@ -1,16 +1,16 @@
-"""The protocol of a statistic: it starts at zero, takes rows, and its values can be added.
+"""What reads rows: a statistic, whose values can be added, and a function, with values for each.
 
-A checkpoint keeps values as plain JSON and named arrays, and gives them back bit for bit.
+A statistic starts at zero and takes rows. A checkpoint keeps its values as plain JSON and named
+arrays, and gives them back bit for bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
-from rff_stream._array import Array
-from rff_stream.features.base import nested_arrays
+from rff_stream._array import Array, Float64, nested_arrays
 from rff_stream.sources.protocol import Rows
 
 
@@ -67,6 +67,13 @@ class PackingStatistic(Statistic, Protocol):
         """The value; its arrays are read-only."""
 
 
+class RepeatableStatistic(PackingStatistic, Protocol):
+    """One whose sums a second run takes from the checkpoint of the first."""
+
+    def question(self, token: str) -> str:
+        """sha256 of all that the sums depend on; ``token`` stands for data and choices."""
+
+
 def packing_of(statistic: Statistic) -> PackingStatistic:
     """The statistic, if its values can be kept.
 
@@ -97,3 +104,24 @@ def unpack_parts(packed: Packed) -> dict[Any, Packed]:
         label: Packed(plain, nested_arrays(packed.arrays, f"{i}/"))
         for i, (label, plain) in enumerate(packed.plain)
     }
+
+
+class RowFunction(Protocol):
+    """A picklable function of rows: (m, d) -> (m, width)."""
+
+    @property
+    def width(self) -> int:
+        """Values a row."""
+
+    def __call__(self, x: Array) -> Float64:
+        """Values (m, width) of rows (m, d)."""
+
+
+def for_rows(function: RowFunction, count: int | None) -> RowFunction:
+    """The same function, told how many rows it is asked for in all, where that changes how."""
+    told = getattr(function, "for_rows", None)
+    return function if told is None or count is None else told(count)
+
+
+Slopes = Callable[[Array], Float64]
+"""x (m, d) -> ∂f/∂x (m, d, T) of T functions; picklable."""
