@@ -47,8 +47,9 @@ from rff_stream.families.protocol import (
     StoredAnswer,
     SumRequest,
     Totals,
+    family_of,
 )
-from rff_stream.families.register import family_of, joined
+from rff_stream.families.register import joined
 from rff_stream.families.windows_of_pilot import map_search, neighbouring_rows, seconds_of_windows
 from rff_stream.features.composed import encode_rows
 from rff_stream.leaf_layout import n_rows_of

@@ -45,8 +45,8 @@ from rff_stream.families.protocol import (
     StoredAnswer,
     SumRequest,
     Totals,
+    family_of,
 )
-from rff_stream.families.register import family_of
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.copies import sample_without_copies

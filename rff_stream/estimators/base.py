@@ -596,8 +596,8 @@ def plan_of(model: Estimator, source: Source, processes: tuple[int, int] | None 
     """The plan of a fit of these rows; refuses parameters that the fit would refuse."""
     recipe = model._recipe()
     recipe.check()
-    recipe.check_columns(source.columns)
-    return recipe.plan(Reading(source, processes=processes), source.columns)
+    parameters = recipe.checked_parameters(source.columns)
+    return recipe.plan(Reading(source, processes=processes), source.columns, parameters)
 
 
 def count_in_store(

@@ -19,7 +19,14 @@ from rff_stream.errors import ModelError, warn
 from rff_stream.estimators.regression import searched
 from rff_stream.execution import Reading
 from rff_stream.execution.checkpoints import remember_passes
-from rff_stream.families import DrawnMap, SumRequest, check_map, class_family_of, family_of
+from rff_stream.families import (
+    DrawnMap,
+    MapParameters,
+    SumRequest,
+    check_map,
+    class_family_of,
+    family_of,
+)
 from rff_stream.families.parameters import seed_of
 from rff_stream.families.protocol import LogOdds, LossRequest
 from rff_stream.features import FeatureMap
@@ -160,10 +167,9 @@ class ClassRecipe(Recipe):
                 "announce the class (classes=…)."
             )
 
-    def check_columns(self, columns: Columns) -> None:
-        asked = self.map_parameters(columns)
-        class_family_of(asked.features).check(self.asked.loss, self.asked.alpha)
-        check_map(asked, columns.inputs)
+    def check_columns(self, columns: Columns, parameters: MapParameters) -> None:
+        class_family_of(parameters.features).check(self.asked.loss, self.asked.alpha)
+        check_map(parameters, columns.inputs)
 
     def require_mergeable(self) -> None:
         loss, weight = self.asked.loss, self.asked.class_weight
@@ -187,11 +193,11 @@ class ClassRecipe(Recipe):
         self,
         reading: Reading,
         columns: Columns,
-        features: FeatureMap | None = None,
+        parameters: MapParameters,
         n_groups: int | None = None,
     ) -> Plan:
         """The same, with the features that a loss keeps where there is room for them."""
-        found = super(ClassRecipe, self).plan(reading, columns, features, n_groups)
+        found = super(ClassRecipe, self).plan(reading, columns, parameters, n_groups)
         if self.asked.loss in ("squared", "hinge"):
             return found
         width = found.n_inputs + found.n_features + SCORES
@@ -214,7 +220,7 @@ class ClassRecipe(Recipe):
         if before is not None and before.features.n_inputs == pilot.x.shape[1]:
             features, scales = before.features, before.scales
         else:
-            asked = self.drawn_by(request, seed)
+            asked = request.drawn_by(seed)
             family = class_family_of(asked.features)
             features, scales = family.draw(pilot, columns.inputs, asked, request.plan)
         bare = pilot.with_targets(np.empty((len(pilot.x), 0)))
@@ -242,7 +248,7 @@ class ClassRecipe(Recipe):
         request = replace(request, plan=self.plan_of_classes(request, len(labels)))
         if drawn is None:
             drawn = self.draw_for(request, pilot, seed)
-        if self.sizes_are_found(request.opened.columns):
+        if request.finds_sizes:
             plan = self.plan_of_classes(request, len(labels), drawn.features)
             request = replace(request, plan=plan)
         if checkpoint is not None:
@@ -267,7 +273,10 @@ class ClassRecipe(Recipe):
         if asked.laplace:
             n_groups = max(n_groups, count * (count - 1) // 2)
         if n_groups > 1 or features is not None:
-            plan = self.plan(request.reading, request.opened.columns, features, n_groups)
+            columns, parameters = request.opened.columns, request.parameters
+            if features is not None:
+                parameters = replace(parameters, features=features)
+            plan = self.plan(request.reading, columns, parameters, n_groups)
         if asked.laplace:
             posterior = laplace_bytes(plan.n_features, 1 if count == 2 else count)
             plan = replace(plan, posterior_bytes=posterior)
@@ -280,10 +289,11 @@ class ClassRecipe(Recipe):
         known = labels_in(row, known_classes(fitted))
         held = fitted.held_bytes
         reading = Reading(opened.source, progress=self.asked.progress, held_bytes=held)
-        plan = self.plan(reading, fitted.columns, fitted.features)
+        parameters = self.parameters_of(fitted)
+        plan = self.plan(reading, fitted.columns, parameters)
         drawn = DrawnMap(fitted.features, class_row(row, ()), fitted.scales)
         written = known if opened.class_labels is None else ()
-        request = PassRequest(opened, reading, plan)
+        request = PassRequest(opened, reading, plan, parameters)
         parts, _, seen = class_moments(self, request, drawn, written)
         new = {label for part in parts.values() for label in part.labels} - {*known}
         self.admit(new, known, fitted)

@@ -26,9 +26,11 @@ from rff_stream.errors import warn
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
+from rff_stream.families import MapParameters
 from rff_stream.families.kernel_request import KernelRequest
 from rff_stream.families.maps import length_scale_of, scale_of_map
 from rff_stream.families.parameters import check_map_for, check_n_components, seed_of
+from rff_stream.families.protocol import WHOLE
 from rff_stream.features import FeatureMap, FourierFeatures
 from rff_stream.kernels import Gaussian, Kernel
 from rff_stream.kernels.base import log_integral
@@ -266,14 +268,14 @@ class DensityAnswer:
 class DensityRecipe(RowsRecipe):
     """The mean feature vector over a known integral; its bandwidth by a rule, or chosen."""
 
-    def check_columns(self, columns: Columns) -> None:
+    def check_columns(self, columns: Columns, parameters: MapParameters) -> None:
         asked, d = self.asked, len(columns.inputs)
         kernel = kernel_of(asked.kernel)
         log_integral(kernel, d)
         check_n_components(asked.n_components, asked.features)
         own = getattr(kernel, "length_scale", None) is not None
-        check_map_for(self.chosen_features(columns), KernelRequest.of(asked.kernel, "median"), d)
-        if not (isinstance(asked.features, str) or own) and isinstance(asked.bandwidth, str):
+        check_map_for(parameters.features, KernelRequest.of(asked.kernel, "median"), d)
+        if not (parameters.is_named or own) and isinstance(asked.bandwidth, str):
             raise ValueError(
                 f"bandwidth={asked.bandwidth!r} but features is a map, which was made for one "
                 "bandwidth already. Give that as a number, or as the kernel's length-scale."
@@ -288,7 +290,7 @@ class DensityRecipe(RowsRecipe):
             kernel.self_convolution(d)
 
     def new_map(
-        self, pilot: Pilot, columns: Columns, n_rows: int, seed: int
+        self, pilot: Pilot, parameters: MapParameters, n_rows: int
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         asked, bandwidth = self.asked, self.asked.bandwidth
         kernel, d = kernel_of(asked.kernel), pilot.x.shape[1]
@@ -300,13 +302,13 @@ class DensityRecipe(RowsRecipe):
             pilot.warn_of_outliers()
             pilot.warn_of_wide_gaps("Give bandwidth as numbers.")
             n = effective_size(pilot.x, pilot.w, pilot.without_copies(n_rows))
-            whole = is_named(asked.features, "whole") or is_named(asked.features, "auto")
+            whole = is_named(parameters.features, WHOLE)
             if bandwidth == "cv" and d <= MOST_INPUTS and whole:
-                return self.several_bandwidths(kernel, pilot, n, seed)
+                return self.several_bandwidths(kernel, pilot, n, parameters.seed)
             spread = pilot.smaller_scale if bandwidth == "silverman" else pilot.scale
             factor, scales = self.factor(kernel, pilot, n)
             kernel = kernel.with_length_scale(spread * factor)
-        features, scale = self.map_for(kernel, pilot, columns, seed)
+        features, scale = self.map_for(kernel, pilot, parameters)
         return features, scale | scales
 
     def several_bandwidths(

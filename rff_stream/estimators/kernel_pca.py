@@ -20,7 +20,8 @@ from rff_stream.answers.principal_components import Components, components, pre_
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.rows import RowsRecipe, positive_numbers
-from rff_stream.families.kernel_request import KernelRequest, length_scale_asked
+from rff_stream.families import MapParameters
+from rff_stream.families.kernel_request import length_scale_asked
 from rff_stream.families.maps import find_kernel, n_columns
 from rff_stream.families.parameters import check_n_components
 from rff_stream.features import FeatureMap
@@ -220,10 +221,10 @@ class ComponentsRecipe(RowsRecipe):
     def n_components(self) -> int:
         return int(self.asked.n_map_components)
 
-    def check_columns(self, columns: Columns) -> None:
+    def check_columns(self, columns: Columns, parameters: MapParameters) -> None:
         asked, d = self.asked, len(columns.inputs)
         check_n_components(asked.n_map_components, asked.features)
-        most = n_columns(self.chosen_features(columns), asked.n_map_components)
+        most = n_columns(parameters.features, asked.n_map_components)
         if asked.n_components is not None and asked.n_components > most:
             raise ValueError(
                 f"n_components={asked.n_components} but the map has {most} columns. Ask "
@@ -233,12 +234,10 @@ class ComponentsRecipe(RowsRecipe):
             positive_numbers("length_scale", length_scale_asked(asked), d, "median")
 
     def new_map(
-        self, pilot: Pilot, columns: Columns, n_rows: int, seed: int
+        self, pilot: Pilot, parameters: MapParameters, n_rows: int
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
-        asked = self.asked
-        kernels = KernelRequest.of(asked.kernel, length_scale_asked(asked))
-        kernel = find_kernel(kernels, pilot, seed, asked.progress)
-        return self.map_for(kernel, pilot, columns, seed)
+        kernel = find_kernel(parameters.kernels, pilot, parameters.seed, parameters.progress)
+        return self.map_for(kernel, pilot, parameters)
 
     def answer(self, fitted: Fitted) -> Components:
         whole, asked = fitted.whole, self.asked.n_components

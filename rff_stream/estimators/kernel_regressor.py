@@ -23,7 +23,7 @@ from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.class_recipe import check_passes, passes_of
 from rff_stream.estimators.regression import RegressionRecipe, warn_of_residuals
-from rff_stream.families import check_whole_space
+from rff_stream.families import MapParameters, check_whole_space
 from rff_stream.families.kernel_request import LengthScale
 from rff_stream.families.linear_answer import LinearAnswer
 from rff_stream.kernels import Kernel
@@ -294,9 +294,9 @@ class LossRecipe(RegressionRecipe):
             )
         check_passes(asked)
 
-    def check_columns(self, columns: Columns) -> None:
-        RegressionRecipe.check_columns(self, columns)
-        check_whole_space(self.map_parameters(columns).features, type(self.asked).__name__)
+    def check_columns(self, columns: Columns, parameters: MapParameters) -> None:
+        RegressionRecipe.check_columns(self, columns, parameters)
+        check_whole_space(parameters.features, type(self.asked).__name__)
 
     def require_mergeable(self) -> None:
         raise ModelError(EVERY_ROW)

@@ -14,7 +14,7 @@ from rff_stream.answers.duplicate_rows import warn_of_copies
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.regression import RegressionRecipe, warn_of_residuals
-from rff_stream.families import require
+from rff_stream.families import MapParameters, require
 from rff_stream.families.kernel_request import LengthScale
 from rff_stream.families.linear_answer import LinearAnswer, refine_answer
 from rff_stream.families.parameters import FeatureChoice
@@ -216,10 +216,10 @@ class RidgeRecipe(RegressionRecipe):
             raise ValueError(f"cv={asked.cv!r} but cross-validation needs at least 2 folds.")
         return int(asked.cv)
 
-    def check_columns(self, columns: Columns) -> None:
-        RegressionRecipe.check_columns(self, columns)
+    def check_columns(self, columns: Columns, parameters: MapParameters) -> None:
+        RegressionRecipe.check_columns(self, columns, parameters)
         if self.asked.refine:
-            require(self.map_parameters(columns).features, "refine", self.asked.refine)
+            require(parameters.features, "refine", self.asked.refine)
 
     def answer(self, fitted: Fitted) -> RidgeAnswer:
         asked = self.asked

@@ -22,6 +22,7 @@ from rff_stream.contracts import RowFunction
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
+from rff_stream.families import MapParameters
 from rff_stream.families.kernel_request import KernelRequest
 from rff_stream.families.parameters import check_map_for, check_n_components
 from rff_stream.features import FeatureMap
@@ -238,11 +239,11 @@ class NoveltyRecipe(RowsRecipe):
 
     after_the_pass: ClassVar[frozenset[str]] = frozenset({"contamination", "ridge", "threshold"})
 
-    def check_columns(self, columns: Columns) -> None:
+    def check_columns(self, columns: Columns, parameters: MapParameters) -> None:
         asked, d = self.asked, len(columns.inputs)
         kernel_of(asked.kernel)
         check_n_components(asked.n_components, asked.features)
-        check_map_for(self.chosen_features(columns), KernelRequest.of(asked.kernel, "median"), d)
+        check_map_for(parameters.features, KernelRequest.of(asked.kernel, "median"), d)
         share: Any = asked.contamination
         ridge: Any = asked.ridge
         if not (isinstance(share, (int, float, np.number)) and 0 < share <= 0.5):
@@ -261,7 +262,7 @@ class NoveltyRecipe(RowsRecipe):
             )
 
     def new_map(
-        self, pilot: Pilot, columns: Columns, n_rows: int, seed: int
+        self, pilot: Pilot, parameters: MapParameters, n_rows: int
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         asked, scale = self.asked, self.asked.length_scale
         if isinstance(scale, str):
@@ -269,7 +270,7 @@ class NoveltyRecipe(RowsRecipe):
             pilot.warn_of_wide_gaps("Give length_scale as numbers.")
             scale = SHARE_OF_MEDIAN[scale] * pilot.median_length_scale()
         kernel = kernel_of(asked.kernel).with_length_scale(scale)
-        return self.map_for(kernel, pilot, columns, seed)
+        return self.map_for(kernel, pilot, parameters)
 
     def answer(self, fitted: Fitted) -> NoveltyAnswer:
         moments, asked = fitted.whole, self.asked

@@ -19,7 +19,7 @@ from rff_stream.answers.early_stopping import StreamState
 from rff_stream.contracts import RowFunction
 from rff_stream.errors import warn
 from rff_stream.estimators.base import Estimator
-from rff_stream.families import DrawnMap, StoredAnswer, Totals, check_map, family_of, require
+from rff_stream.families import DrawnMap, MapParameters, StoredAnswer, Totals, check_map, require
 from rff_stream.families.parameters import seed_of
 from rff_stream.families.protocol import WHOLE, RidgeAnswer
 from rff_stream.kernels import kernel_from_spec
@@ -62,15 +62,14 @@ class RegressionRecipe(Recipe):
     A subclass answers, and says by ``n_folds`` which parameters that allows.
     """
 
-    def check_columns(self, columns: Columns) -> None:
-        asked = self.map_parameters(columns)
-        check_map(asked, columns.inputs)
+    def check_columns(self, columns: Columns, parameters: MapParameters) -> None:
+        check_map(parameters, columns.inputs)
         self.n_folds(len(columns.targets))  # refuses parameters of the answer
 
     def draw(self, request: PassRequest) -> DrawnMap:
         seed, columns = seed_of(self.asked.random_state), request.opened.columns
-        asked = self.drawn_by(request, seed)
-        drawn = family_of(asked.features).draw(request.reading, columns, asked)
+        asked = request.drawn_by(seed)
+        drawn = asked.family.draw(request.reading, columns, asked)
         folds = 0 if request.grouped else self.n_folds(len(columns.targets))
         return with_slabs(drawn, request.reading.pilot(seed), folds) if folds else drawn
 

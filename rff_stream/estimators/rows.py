@@ -39,12 +39,12 @@ class RowsRecipe(Recipe):
         """R of a map that is to be drawn."""
         return int(self.asked.n_components)
 
-    def map_parameters(self, columns: Columns, seed: int = 0) -> MapParameters:
-        return replace(Recipe.map_parameters(self, columns, seed), n_components=self.n_components)
+    def map_parameters(self, columns: Columns) -> MapParameters:
+        return replace(Recipe.map_parameters(self, columns), n_components=self.n_components)
 
     @abstractmethod
     def new_map(
-        self, pilot: Pilot, columns: Columns, n_rows: int, seed: int
+        self, pilot: Pilot, parameters: MapParameters, n_rows: int
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         """A map for the pilot, and what it was drawn for."""
 
@@ -58,16 +58,16 @@ class RowsRecipe(Recipe):
         with single_threaded_blas():
             pilot = request.reading.pilot(seed)
             n_rows = round(n_rows_of(request.reading.source) * pilot.valid)
-            features, scales = self.new_map(pilot, columns, n_rows, seed)
+            features, scales = self.new_map(pilot, request.drawn_by(seed), n_rows)
             row = augmented_row(features, pilot, columns.inputs, (), columns.units)
         return DrawnMap(features, row, scales)
 
     def map_for(
-        self, kernel: Kernel, pilot: Pilot, columns: Columns, seed: int
+        self, kernel: Kernel, pilot: Pilot, parameters: MapParameters
     ) -> tuple[FeatureMap, dict[str, Array]]:
         """The map asked for, drawn for a kernel with its length-scale."""
-        choice, dtype = self.chosen_features(columns), self.asked.dtype
-        features = make_features(choice, kernel, self.n_components, pilot, seed=seed, dtype=dtype)
+        size, seed, dtype = parameters.n_components, parameters.seed, parameters.dtype
+        features = make_features(parameters.features, kernel, size, pilot, seed=seed, dtype=dtype)
         return features, {"length_scale": np.asarray(length_scale_of(kernel))}
 
 

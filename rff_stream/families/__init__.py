@@ -17,14 +17,9 @@ from rff_stream.families.protocol import (
     StoredAnswer,
     SumRequest,
     Totals,
-)
-from rff_stream.families.register import (
-    check_map,
-    check_whole_space,
-    class_family_of,
     family_of,
-    require,
 )
+from rff_stream.families.register import check_map, check_whole_space, class_family_of, require
 
 __all__ = [
     "DrawnMap",

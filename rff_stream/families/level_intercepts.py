@@ -87,7 +87,7 @@ def draw_whole(
     A name is drawn for the inputs that are quantities; columns of levels have intercepts beside
     it. A map that was given takes all inputs as it likes.
     """
-    coded = coded_inputs(inputs) if isinstance(asked.features, str) else []
+    coded = coded_inputs(inputs) if asked.is_named else []
     others = [place for place in range(pilot.x.shape[1]) if place not in coded]
     names = tuple(inputs[place] for place in others)
     plain = replace(pilot, x=pilot.x[:, others], inputs=names) if coded else pilot
@@ -133,7 +133,7 @@ def _around(
 ) -> tuple[FeatureMap | None, Pilot]:
     """What comes before a map by name where longitudes reach around, and the pilot behind it."""
     own = tuple(places.index(place) for place in asked.longitudes if place in places)
-    named = isinstance(asked.features, str)
+    named = asked.is_named
     found = around_the_globe(replace(asked, longitudes=own), pilot.x) if named else None
     if found is None:
         return None, pilot

@@ -20,6 +20,7 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.class_moments import ClassMoments
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan, PlanRequest
+from rff_stream.registry import family_modules
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 
@@ -46,6 +47,11 @@ class DrawnMap:
     scales: Mapping[str, Array]
     """What the map was drawn for, ``length_scale`` above all: kept beside it."""
 
+    @property
+    def family(self) -> Family:
+        """The family of the map."""
+        return family_of(self.features)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MapParameters:
@@ -69,6 +75,16 @@ class MapParameters:
     """CPU seconds that the search for a map may take; None for no limit."""
     longitudes: tuple[int, ...] = ()
     """Places of the inputs that are longitudes."""
+
+    @property
+    def family(self) -> Family:
+        """The family of the map."""
+        return family_of(self.features)
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the map is the name of one, so that it is still to be drawn."""
+        return isinstance(self.features, str)
 
     @property
     def learns_metric(self) -> bool:
@@ -326,3 +342,17 @@ class Family(Protocol):
 
     classes: ClassVar[ClassFamily | None] = None
     """The same for classifiers; None of a family that refuses "classes"."""
+
+
+def families() -> list[Family]:
+    """One value for each folder; the last takes every map that no other does."""
+    return [module.FAMILY for module in family_modules("family")]
+
+
+def family_of(features: Any) -> Family:
+    """The family of a map, of the name of one, or of a request for one."""
+    named, (*several, last) = isinstance(features, str), families()
+    for family in several:
+        if features == family.name if named else isinstance(features, family.kinds):
+            return family
+    return last

@@ -1,4 +1,4 @@
-"""The family of a map, found in the folders that are known; what is decided and refused by it."""
+"""What is left open by the parameters of a map, and what its family refuses."""
 
 from __future__ import annotations
 
@@ -8,24 +8,9 @@ from typing import Any
 from rff_stream.families.kernel_request import AUTO, KernelRequest
 from rff_stream.families.level_intercepts import mapped_inputs, refuse_coded
 from rff_stream.families.parameters import COMPETING, DEFAULT_COMPONENTS, RADIAL
-from rff_stream.families.protocol import WHOLE, ClassFamily, Family, MapParameters
+from rff_stream.families.protocol import WHOLE, ClassFamily, MapParameters, families, family_of
 from rff_stream.kernels import RadialKernel
 from rff_stream.length_scales.map_search import MOST_OF_DIRECTIONS
-from rff_stream.registry import family_modules
-
-
-def families() -> list[Family]:
-    """One value for each folder; the last takes every map that no other does."""
-    return [module.FAMILY for module in family_modules("family")]
-
-
-def family_of(features: Any) -> Family:
-    """The family of a map, of the name of one, or of a request for one."""
-    named, (*several, last) = isinstance(features, str), families()
-    for family in several:
-        if features == family.name if named else isinstance(features, family.kinds):
-            return family
-    return last
 
 
 def default_request() -> Any:
@@ -93,7 +78,7 @@ def check_map(asked: MapParameters, inputs: Sequence[str]) -> None:
         Naming the parameter, or the column of many levels that the family has no columns for.
     """
     check_metric(asked, len(inputs))
-    family = family_of(asked.features)
+    family = asked.family
     if family.name != WHOLE:
         refuse_coded(inputs, f"features={asked.features!r}")
     family.check(asked, mapped_inputs(asked.features, inputs))
@@ -116,9 +101,8 @@ def check_metric(asked: MapParameters, n_inputs: int) -> None:
     metric = asked.metric
     if metric is None or (isinstance(metric, str) and metric == AUTO):
         return
-    family, features = family_of(asked.features), asked.features
-    one = family.name == WHOLE and isinstance(features, str)
-    drawn = one or family.finds_kernels(features)
+    one = asked.family.name == WHOLE and asked.is_named
+    drawn = one or asked.family.finds_kernels(asked.features)
     if not isinstance(metric, str):
         if not drawn:
             raise ValueError(

@@ -12,6 +12,7 @@ from rff_stream.errors import ModelError
 from rff_stream.execution import Reading, no_rows
 from rff_stream.execution.checkpoints import description_of
 from rff_stream.execution.threads import threads_of_solve
+from rff_stream.families import MapParameters
 from rff_stream.features import FeatureMap
 from rff_stream.model.counted_rows import grows, ledger_of, with_labels
 from rff_stream.model.file_batches import are_apart, files_of, first_files, read_files
@@ -49,13 +50,14 @@ def fit(
     if together:
         files = [each.file for each in new]  # without copies of the same content
         data = replace(data, X=open_together(files, data.y, data.storage_options, data.inputs))
-    opened = open_rows(recipe, data)
+    opened, parameters = open_rows(recipe, data)
     reading = Reading(opened.source, progress=recipe.asked.progress)
-    plan = recipe.plan(reading, opened.columns)
+    plan = recipe.plan(reading, opened.columns, parameters)
     kept = None
     if checkpoint is not None:
         kept = checkpoint_of_fit(recipe, opened, data, plan, checkpoint)
-    request = PassRequest(opened, reading, plan, data.by is not None, kept, before, batch)
+    grouped = data.by is not None
+    request = PassRequest(opened, reading, plan, parameters, grouped, kept, before, batch)
     # before the read: rows that come meanwhile are not in it
     counted = ledger_of(recipe, request, data)
     new = new if grows(recipe) and batch is None else []
@@ -93,12 +95,11 @@ def fit(
         return replace(fitted, answer=recipe.answer_of_pass(fitted, done))
 
 
-def open_rows(recipe: Recipe, data: Selection) -> Opened:
+def open_rows(recipe: Recipe, data: Selection) -> tuple[Opened, MapParameters]:
     """The rows to read, and parameters that fit them."""
     recipe.check()
     opened = recipe.open(data)
-    recipe.check_columns(opened.columns)
-    return opened
+    return opened, recipe.checked_parameters(opened.columns)
 
 
 def checkpoint_of_fit(

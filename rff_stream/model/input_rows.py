@@ -72,7 +72,7 @@ def open_rows(asked: Any, selection: Selection, target: Target) -> Opened:
         refuse_coded(columns.inputs, type(asked).__name__)
     if target == "labels":
         columns = replace(columns, targets=names[:1] or ("y",), units=(*units, "") if units else ())
-    elif names:
+    elif names and in_memory(checked.X):
         columns = replace(columns, targets=names)
     weight = selection.sample_weight
     if not (isinstance(weight, str) or getattr(weight, "name", None)):

@@ -11,7 +11,7 @@ from rff_stream._array import Array
 from rff_stream.contracts import Statistic
 from rff_stream.execution import Reading
 from rff_stream.execution.leaves import PartialSum
-from rff_stream.families import DrawnMap, MapParameters, SumRequest, family_of
+from rff_stream.families import DrawnMap, MapParameters, SumRequest
 from rff_stream.families.kernel_request import length_scale_asked
 from rff_stream.families.level_intercepts import coded_inputs
 from rff_stream.families.longitude import longitudes_in
@@ -51,12 +51,23 @@ class PassRequest:
     opened: Opened
     reading: Reading
     plan: Plan
+    parameters: MapParameters  # resolved once, from those of the estimator and the columns
     grouped: bool = False  # by the labels that rows carry
     checkpoint: Checkpoint | None = None
     """Where map and finished sums are kept, or were by an earlier run."""
     before: Fitted | None = None  # the fit that a warm start goes on from
     batch: str | Literal[True] | None = None
     """The name under which all its rows are counted; True: every label is one."""
+
+    @property
+    def finds_sizes(self) -> bool:
+        """Whether pilot rows tell the size of the map."""
+        chosen = self.parameters.features == default_request()
+        return bool(chosen) or bool(coded_inputs(self.opened.columns.inputs))
+
+    def drawn_by(self, seed: int) -> MapParameters:
+        """The parameters, with what the search for a map may take beside the pass."""
+        return replace(self.parameters, seed=seed, search_seconds=self.plan.search_limit)
 
     def sums(self, statistic: Statistic, words: str) -> PartialSum:
         """Sum of another statistic over the same rows, by one more read; the bar says the words."""
@@ -148,21 +159,23 @@ class Recipe(ABC):
         return open_later(self.asked, fitted.columns, chosen_alike(fitted, data), self.target)
 
     @abstractmethod
-    def check_columns(self, columns: Columns) -> None:
+    def check_columns(self, columns: Columns, parameters: MapParameters) -> None:
         """Refuse parameters that do not fit these inputs and targets, before a row is read."""
+
+    def checked_parameters(self, columns: Columns) -> MapParameters:
+        """What the map of these columns is drawn by; refuses what does not fit them."""
+        parameters = self.map_parameters(columns)
+        self.check_columns(columns, parameters)
+        return parameters
 
     # -------------------------------------------------------------------------------- map
 
-    def chosen_features(self, columns: Columns) -> Any:
-        """``features``, where columns that choose their own are one map of the inputs."""
-        return chosen_map(self.asked.features, columns.inputs, self.asked.kernel)
-
-    def map_parameters(self, columns: Columns, seed: int = 0) -> MapParameters:
+    def map_parameters(self, columns: Columns) -> MapParameters:
         """What the map is drawn by."""
         asked = self.asked
         metric = getattr(asked, "metric", None)
         features, kernels, size = decided(
-            self.chosen_features(columns),
+            chosen_map(asked.features, columns.inputs, asked.kernel),
             asked.kernel,
             length_scale_asked(asked),
             asked.n_components,
@@ -176,17 +189,16 @@ class Recipe(ABC):
             dtype=asked.dtype,
             sums=getattr(asked, "sums", "auto"),
             penalty=self.penalty,
-            seed=seed,
+            seed=0,
             progress=asked.progress,
             averages=getattr(asked, "sample_rows", 0) >= FEWEST_AVERAGED,
             metric=metric,
             longitudes=longitudes_in(columns),
         )
 
-    def drawn_by(self, request: PassRequest, seed: int) -> MapParameters:
-        """The same, with what the search for a map may take beside the pass that is planned."""
-        asked = self.map_parameters(request.opened.columns, seed)
-        return replace(asked, search_seconds=request.plan.search_limit)
+    def parameters_of(self, fitted: Fitted) -> MapParameters:
+        """The same, for later rows: the map is that of a fit."""
+        return replace(self.map_parameters(fitted.columns), features=fitted.features)
 
     @abstractmethod
     def draw(self, request: PassRequest) -> DrawnMap:
@@ -206,36 +218,30 @@ class Recipe(ABC):
         self,
         reading: Reading,
         columns: Columns,
-        features: FeatureMap | None = None,
+        parameters: MapParameters,
         n_groups: int | None = None,
     ) -> Plan:
         """The plan of a pass: of the map to come, or of one that is drawn."""
-        asked, source = self.map_parameters(columns), reading.source
-        if features is not None:
-            asked = replace(asked, features=features)
-        family, folds = family_of(asked.features), self.n_folds(len(columns.targets))
+        source, family = reading.source, parameters.family
+        folds = self.n_folds(len(columns.targets))
         request = replace(
-            family.request(asked.features, asked.n_components, source),
+            family.request(parameters.features, parameters.n_components, source),
             order=self.order,
             sums=self.sums,
-            dtype=asked.dtype,
+            dtype=parameters.dtype,
             n_groups=max(folds, 1) if n_groups is None else n_groups,
             search_limit=getattr(self.asked, "search_seconds", None),
         )
-        request = family.foresee(request, asked, n_rows_of(source))
+        request = family.foresee(request, parameters, n_rows_of(source))
         return reading.plan(request, memory=self.asked.memory)
 
     def plan_of_map(self, request: PassRequest, drawn: DrawnMap) -> Plan:
         """The plan of a map that is drawn: sizes and numbers of levels are known by now."""
         plan, columns = request.plan, request.opened.columns
-        if self.sizes_are_found(columns):
-            plan = self.plan(request.reading, columns, drawn.features)
+        if request.finds_sizes:
+            known = replace(request.parameters, features=drawn.features)
+            plan = self.plan(request.reading, columns, known)
         return self.choose_precision(plan, drawn.scales)
-
-    def sizes_are_found(self, columns: Columns) -> bool:
-        """Whether pilot rows tell the size of the map."""
-        chosen = self.map_parameters(columns).features == default_request()
-        return bool(chosen) or bool(coded_inputs(columns.inputs))
 
     def choose_precision(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
         """The plan with sums as precise as the answer needs, as far as the pilot told."""
@@ -248,7 +254,7 @@ class Recipe(ABC):
             drawn.features, drawn.row, plan, self.asked.sample_rows, reading.places(plan)
         )
         return reading.moments(
-            family_of(drawn.features).statistic(sums),
+            drawn.family.statistic(sums),
             plan,
             grouped=request.grouped,
             folds=0 if request.grouped else self.n_folds(drawn.row.n_targets),
@@ -279,11 +285,12 @@ class Recipe(ABC):
         """The sums of later rows with the map of the fit, and how many were looked at."""
         held = fitted.held_bytes
         reading = Reading(opened.source, progress=self.asked.progress, held_bytes=held)
-        plan = self.choose_precision(
-            self.plan(reading, fitted.columns, fitted.features), fitted.scales
-        )
+        parameters = self.parameters_of(fitted)
+        plan = self.plan(reading, fitted.columns, parameters)
+        plan = self.choose_precision(plan, fitted.scales)
         drawn = DrawnMap(fitted.features, row, fitted.scales)
-        groups, seen = self.add_up(PassRequest(opened, reading, plan, grouped), drawn)
+        request = PassRequest(opened, reading, plan, parameters, grouped)
+        groups, seen = self.add_up(request, drawn)
         zero = fitted.family.zero(fitted.features, row, self.order)
         return groups or {None: zero}, seen
 

@@ -36,17 +36,17 @@ def stream(recipe: Recipe, data: Selection, every: float) -> Iterator[tuple[Fitt
     The answer of a regression tells its error on held-out leaves. ``every`` is the share of the
     leaves in a step, or the factor by which they grow.
     """
-    opened = open_rows(recipe, data)
-    require(recipe.map_parameters(opened.columns).features, "until")
+    opened, parameters = open_rows(recipe, data)
+    require(parameters.features, "until")
     if not (every > 0 and every != 1):
         raise ValueError(
             f"every={every!r} but it must be the share of a step in (0, 1), or a factor above 1."
         )
     reading = Reading(opened.source, progress=recipe.asked.progress)
-    plan = recipe.plan(reading, opened.columns)
+    plan = recipe.plan(reading, opened.columns, parameters)
     leaves = Leaves(opened.source, plan.layout)
     held = held_out(len(leaves))
-    request = PassRequest(opened, reading, plan)
+    request = PassRequest(opened, reading, plan, parameters)
     drawn = recipe.draw(request)
     plan = recipe.plan_of_map(request, drawn)
     empty = replace(unread(opened, drawn, data), plan=plan)

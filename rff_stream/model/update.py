@@ -386,8 +386,9 @@ class NewRowFinder:
         if self.ledger.holds(whole.content):
             return
         reading = Reading(opened.source, progress=recipe.asked.progress)
-        plan = recipe.plan(reading, fitted.columns, fitted.features)
-        request = PassRequest(opened, reading, plan, grouped=True)
+        parameters = recipe.parameters_of(fitted)
+        plan = recipe.plan(reading, fitted.columns, parameters)
+        request = PassRequest(opened, reading, plan, parameters, grouped=True)
         new = self.new_labels(request, by)
         if not new:
             return

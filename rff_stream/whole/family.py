@@ -196,7 +196,7 @@ class WholeFamily(Family):
         if asked.learns_metric:
             seconds = seconds_of_windows(count, n_rows)
             seconds += seconds_of_search(count, n_rows, ard=False)
-        elif isinstance(asked.features, str) and asked.kernels.searched:
+        elif asked.is_named and asked.kernels.searched:
             seconds = seconds_of_search(count, n_rows, ard=asked.kernels.rule == "ard")
         else:
             return request
@@ -276,7 +276,7 @@ def _with_trend(
     features: FeatureMap, asked: MapParameters, n_rows: int, pilot: Pilot
 ) -> FeatureMap:
     """The map, with nearly linear columns where length-scales were found and blocks ask for it."""
-    found = isinstance(asked.features, str) and asked.kernels.searched
+    found = asked.is_named and asked.kernels.searched
     if not (found and isinstance(asked.penalty, str)):
         return features
     return CheckRows.of(pilot).with_trend(features, float(n_rows))
