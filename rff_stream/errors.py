@@ -112,8 +112,8 @@ def _is_of(given: Any, kinds: tuple[str, ...], groups: bool | None) -> bool:
 
 def _require_fitted(given: Any, has: str, function: str, remedy: str) -> None:
     """Refuse an estimator without a fit, or one whose fit lacks an attribute."""
-    if hasattr(given, "_held"):
-        given._held()
+    if hasattr(given, "_require_fit"):
+        given._require_fit()
     if has and not hasattr(given, has):
         raise ModelError(f"{type(given).__name__} has no {has}, and {function} shows it. {remedy}")
 

@@ -318,7 +318,7 @@ def partial_dependence(
     >>> round(float(np.diff(means[:, 0])[0]), 1)  # 2 * .5
     1.0
     """
-    inputs = model._held().columns.inputs
+    inputs = model._require_fit().columns.inputs
     if name not in inputs:
         raise ValueError(f"{name!r} is not among the inputs {list(inputs)}. Name one of them.")
     rows, column = _sample_of(model), inputs.index(name)
@@ -331,7 +331,7 @@ def partial_dependence(
 @takes(MODELS, remedy="Give a fitted model.")
 def relevance(model: Any) -> Relevance:
     """The range of each input in length-scales; see :class:`Relevance`."""
-    fitted, rows = model._held(), _sample_of(model)
+    fitted, rows = model._require_fit(), _sample_of(model)
     scores = normal_scores_of(fitted.features)
     rows = rows if scores is None else scores(rows)
     return sensitivity.ard_relevance(fitted.length_scale, rows, fitted.columns.inputs)
@@ -339,14 +339,14 @@ def relevance(model: Any) -> Relevance:
 
 def _sample_of(model: Any) -> Float64:
     """Inputs (m, d) of the row sample; refuses a model that has none."""
-    fitted = model._held()
+    fitted = model._require_fit()
     rows = fitted.need_sample("and this looks at its inputs")
     return np.asarray(rows[:, : fitted.n_inputs])
 
 
 def _function_of(model: Any) -> RowFunction:
     """x ↦ f, of a classifier its scores."""
-    answer = model._held().answer
+    answer = model._require_fit().answer
     if not hasattr(answer, "mean") and not hasattr(answer, "log_odds"):
         raise ModelError(
             f"{type(model).__name__} fits no function of rows. Use KernelRidge, "

@@ -83,7 +83,7 @@ class KernelPCA(rs.KernelPCA):
 
     def inverse_transform(self, X):
         here = parameters_here(rs.KernelPCA, self, kernel=self._kernel)
-        return here._now(self._fitted).inverse_transform(X)
+        return here._set_fit(self._fitted).inverse_transform(X)
 
 
 class GaussianProcessRegressor(rs.GaussianProcessRegressor):

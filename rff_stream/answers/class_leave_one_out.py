@@ -190,7 +190,7 @@ class _LeaveOneOut:
 
     def __init__(self, found: Spectrum, sample: Sampled) -> None:
         system = found.system
-        self._found, self._held, self.weights = found, sample.held, sample.weights
+        self._found, self._require_fit, self.weights = found, sample.held, sample.weights
         self._rotated = (sample.Z - system.feature_mean) @ found.rotation  # (m, R)
         self._squares = self._rotated**2
         self.targets = one_hot(sample.codes, system.n_targets)
@@ -201,7 +201,7 @@ class _LeaveOneOut:
         found, system = self._found, self._found.system
         shifted = found.eigenvalues + alpha
         fitted = self._rotated @ (found.rhs / shifted[:, None]) + system.target_mean
-        leverage = self._held.weight * (self._squares @ (1 / shifted) + 1 / system.weight)
+        leverage = self._require_fit.weight * (self._squares @ (1 / shifted) + 1 / system.weight)
         left = np.maximum(1 - leverage, np.finfo(np.float64).eps)
         return np.asarray(self._means - (self._means - fitted) / left[:, None])
 

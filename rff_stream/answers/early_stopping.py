@@ -19,7 +19,7 @@ STRAIGHT = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class StreamState:
+class HeldOutError:
     """A model of some of the rows, and its error on leaves that it has not seen."""
 
     n_rows: int  # rows that the model was fitted on
@@ -63,17 +63,19 @@ class StreamState:
 
 def state_of(
     tests: Sequence[Moments], coef: Float64, intercept: Float64, n_rows: int, fraction: float
-) -> StreamState:
+) -> HeldOutError:
     """What a linear model of so many rows is worth on held-out leaves."""
     errors = np.stack([leaf_errors(test, coef, intercept) for test in tests])
     weights = np.array([test.weight for test in tests])
     return state_of_errors(errors, weights, n_rows, fraction)
 
 
-def state_of_errors(errors: Float64, weights: Float64, n_rows: int, fraction: float) -> StreamState:
+def state_of_errors(
+    errors: Float64, weights: Float64, n_rows: int, fraction: float
+) -> HeldOutError:
     """The same from Σ w (y − ŷ)² (h, T) and Σ w (h,) of held-out leaves."""
     rmse, se = root_ratio(errors, weights)
-    return StreamState(n_rows, fraction, rmse, se, errors, weights)
+    return HeldOutError(n_rows, fraction, rmse, se, errors, weights)
 
 
 def leaf_errors(moments: Moments, coef: Array, intercept: Array) -> Float64:
@@ -98,7 +100,7 @@ def root_ratio(errors: Float64, weights: Float64) -> tuple[Float64, Float64]:
         return rmse, np.where(rmse > 0, np.sqrt(variance) / (2 * rmse), 0.0)
 
 
-def has_settled(history: Sequence[StreamState], until: float) -> bool:
+def has_settled(history: Sequence[HeldOutError], until: float) -> bool:
     """Whether all other rows can make the error less than ``until`` (a share of it) smaller.
 
     The part of the error that rows can cure falls at least as n^{-½}. Where twice the rows, n, won

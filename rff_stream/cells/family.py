@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from rff_stream._array import Array, Float64, is_named
-from rff_stream.answers.early_stopping import StreamState
+from rff_stream.answers.early_stopping import HeldOutError
 from rff_stream.cells.calibration import local_posterior, numbers_found
 from rff_stream.cells.classes import CellClasses
 from rff_stream.cells.cost import CellCost
@@ -119,7 +119,7 @@ class CellAnswer:
     def slopes(self) -> Slopes:
         return self.posterior.slopes
 
-    def state(self, tests: Sequence[CellMoments], n_rows: int, fraction: float) -> StreamState:
+    def state(self, tests: Sequence[CellMoments], n_rows: int, fraction: float) -> HeldOutError:
         raise ValueError(REFUSES["until"])
 
     def attributes(self, flat: bool) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rff_stream._array import Array, Float64, nested_arrays
-from rff_stream.answers.early_stopping import StreamState
+from rff_stream.answers.early_stopping import HeldOutError
 from rff_stream.choice.cost import SeveralCosts
 from rff_stream.choice.map import CandidateFeatures, Candidates
 from rff_stream.choice.moments import CandidateMoments, candidate_row, rows_of_candidates
@@ -155,7 +155,7 @@ class ChoiceAnswer:
         )
         return LeftOut(residual, std**2, self.noise_factor * noise)
 
-    def state(self, tests: Sequence[Any], n_rows: int, fraction: float) -> StreamState:
+    def state(self, tests: Sequence[Any], n_rows: int, fraction: float) -> HeldOutError:
         raise ValueError(REFUSES["until"])
 
     def attributes(self, flat: bool) -> dict[str, Any]:

@@ -273,14 +273,14 @@ def group(kind: type, name: str, *several: Callable[[Any], Any]) -> Callable[[Co
     return decorate
 
 
-def together(ctx: click.Context, parameter: click.Parameter, several: Any) -> Any:
+def joined_names(ctx: click.Context, parameter: click.Parameter, several: Any) -> Any:
     """The names of an option and of its repeats; None for none."""
     return tuple(name for each in several for name in each) or None
 
 
 def names_option(word: str, **choices: Any) -> Callable[[Command], Command]:
     """An option of names with commas; names of a repeated one are added."""
-    return click.option(word, type=names, multiple=True, callback=together, **choices)
+    return click.option(word, type=names, multiple=True, callback=joined_names, **choices)
 
 
 data_argument = click.argument("data", type=place)

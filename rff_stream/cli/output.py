@@ -195,7 +195,13 @@ def of_store(path: str, storage_options: Any) -> tuple[Facts, list[Line]]:
     parts = store.groups() if several_groups else {}
     facts: Facts = {
         "batches": [
-            {"id": b.id, "rows": b.rows, "bytes": sizes[b.id], "time": b.time, **ends(b.labels)}
+            {
+                "id": b.id,
+                "rows": b.rows,
+                "bytes": sizes[b.id],
+                "time": b.time,
+                **row_range(b.labels),
+            }
             for b in batches
         ],
         "groups": {str(label): part.n for label, part in parts.items()},
@@ -208,7 +214,7 @@ def of_store(path: str, storage_options: Any) -> tuple[Facts, list[Line]]:
     return facts, lines
 
 
-def ends(labels: Mapping[str, Any]) -> dict[str, Any]:
+def row_range(labels: Mapping[str, Any]) -> dict[str, Any]:
     """First and last rows of a batch, where they have coordinates."""
     return {name: labels[name] for name in ("first", "last") if name in labels}
 

@@ -286,7 +286,7 @@ def answer_of(model: Any, data: Any, storage_options: Any, asked: Uncertainty) -
     from rff_stream.cli import products
 
     if asked.is_any:
-        return products.together(*asked.values(model, data, storage_options))
+        return products.combined(*asked.values(model, data, storage_options))
     found = plain_answer(model, data, storage_options)
     return products.stack_columns(found) if isinstance(found, tuple) else found
 

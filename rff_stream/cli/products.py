@@ -105,7 +105,7 @@ def stack_columns(columns: Any) -> Any:
     return da.stack([column.astype(float) for column in columns], axis=-1)
 
 
-def together(mean: Any, *others: Any) -> Any:
+def combined(mean: Any, *others: Any) -> Any:
     """Predictions and k other values of each, as one Dataset or one array (n, (1 + k)T)."""
     if hasattr(mean, "data_vars") or hasattr(mean, "to_dataset"):
         parts = [each if hasattr(each, "data_vars") else each.to_dataset() for each in others]

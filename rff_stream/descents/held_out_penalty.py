@@ -16,7 +16,12 @@ from rff_stream.answers.laplace import average_log_odds, laplace_functions
 from rff_stream.answers.penalty_selection import Selection
 from rff_stream.answers.ridge import ridge
 from rff_stream.descents.kept_rows import KeptFeatures, ScoredPoint, descents_of_kept
-from rff_stream.descents.statistic import FEW_FEATURES, LossStatistic, follow_corners, minimisers
+from rff_stream.descents.statistic import (
+    FEW_FEATURES,
+    LossStatistic,
+    minimise_nonsmooth,
+    minimisers,
+)
 from rff_stream.errors import DataError
 from rff_stream.features.base import BATCH_ROWS, FeatureMap, RowwiseMap
 from rff_stream.features.column_sweep import linear_form, sweep_of
@@ -118,15 +123,15 @@ def choose_alpha(
     x, codes, w = _classes_of(pilot, class_weight)
     size, turns, alphas = _size(features), _turns(_places(x), codes), ALPHAS * weight_unit(w)
     counts = np.bincount(codes)
-    calibrated = (loss.abrupt or loss.cornered) and counts[counts > 0].min() >= FEW_TO_CALIBRATE
+    calibrated = (loss.abrupt or loss.nonsmooth) and counts[counts > 0].min() >= FEW_TO_CALIBRATE
     what = "log-loss of calibrated scores" if calibrated else "loss"
     criterion = f"held-out {what} on pilot rows"
-    if loss.cornered:
+    if loss.nonsmooth:
         if features.nesting != "none":
             size = min(size, FEW_COMPONENTS)
         each = _leading_rows(features, size, x, codes, w)
-        cornered = _cornered_turns(row.leading(size), loss, each, turns, calibrated=calibrated)
-        scores, errors, _ = _walk(cornered, w, turns, alphas)
+        nonsmooth = _nonsmooth_turns(row.leading(size), loss, each, turns, calibrated=calibrated)
+        scores, errors, _ = _walk(nonsmooth, w, turns, alphas)
         return _selection(criterion, alphas, scores, size, errors), None, None
     order, spans = _spans(turns)
     z = _leading_features(features, size, x[order], "float64" if size <= FEW_FEATURES else None)
@@ -194,7 +199,7 @@ def held_out_of_pilot(
     x, codes, w = _classes_of(pilot, class_weight)
     size, differ = _size(features), len(np.unique(x, axis=0))
     copies = group_copies(x) is not None or differ < len(x) < MET_AGAIN * differ
-    if not loss.cornered:
+    if not loss.nonsmooth:
         z = _leading_features(features, size, x, "float64" if size <= FEW_FEATURES else None)
         kept, prior = KeptFeatures(z, codes, w, loss.n_classes), row.leading(size).prior
         problem, share = kept.penalise(prior, loss, alpha), prior[0] / row.prior[0]
@@ -203,7 +208,7 @@ def held_out_of_pilot(
     row, rows = row.leading(size), _leading_rows(features, size, x, codes, w)
     F = np.full((len(x), len(near[1])), np.nan)
     for train, held in _turns(_sorted_places(x, w, copies=copies), codes):
-        linear = _cornered_fits(row, loss, select(rows, train))(alpha, None)
+        linear = _nonsmooth_fits(row, loss, select(rows, train))(alpha, None)
         F[held] = _predict(_IdentityMap(size), linear, rows.x[held])
     return _of_known(F, codes, w, class_weight)
 
@@ -568,7 +573,7 @@ def _walk(
     return means, errors, fits
 
 
-def _cornered_fits(
+def _nonsmooth_fits(
     row: AugmentedRow, loss: Loss, train: Rows
 ) -> Callable[[float, Coefficients | None], Coefficients]:
     """(α, start) -> the fit of a loss with corners to rows that are features."""
@@ -580,7 +585,7 @@ def _cornered_fits(
 
     def descend(alpha: float, start: Coefficients | None) -> Coefficients:
         at = replace(problem, alpha=alpha)
-        *_, last = follow_corners(
+        *_, last = minimise_nonsmooth(
             _sums_over(train), statistic, at, start or constant, unit=1.0, tol=0.03, max_passes=40
         )
         return problem.linear(last.point.theta)
@@ -602,7 +607,7 @@ def _calibrated_losses(
     return np.split(found, np.cumsum([len(part) for part in scores])[:-1])
 
 
-def _cornered_turns(
+def _nonsmooth_turns(
     row: AugmentedRow,
     loss: Loss,
     rows: Rows,
@@ -614,7 +619,7 @@ def _cornered_turns(
     mapped, codes, w = _IdentityMap(row.n_features), rows.label, rows.w
     assert codes is not None
     assert w is not None
-    each = [_cornered_fits(row, loss, select(rows, train)) for train, _ in turns]
+    each = [_nonsmooth_fits(row, loss, select(rows, train)) for train, _ in turns]
 
     def fit(alpha: float, starts: Sequence[_Fit | None]) -> list[_Fit]:
         pairs = zip(each, starts, strict=True)

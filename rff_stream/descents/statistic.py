@@ -223,7 +223,7 @@ def descents(
     )
 
 
-def follow_corners(
+def minimise_nonsmooth(
     sums: SumOfRows,
     statistic: LossStatistic,
     problem: Penalised,
@@ -287,9 +287,9 @@ def minimisers(
     tol: float,
     max_passes: int,
 ) -> Iterator[Descent]:
-    """:func:`descents` from a start, or :func:`follow_corners` where the loss has some."""
-    if problem.loss.cornered:
-        yield from follow_corners(
+    """:func:`descents` from a start, or :func:`minimise_nonsmooth` where the loss has some."""
+    if problem.loss.nonsmooth:
+        yield from minimise_nonsmooth(
             sums, statistic, problem, start, unit=unit, tol=tol, max_passes=max_passes
         )
     else:

@@ -156,7 +156,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         later = LaterRows(data, batch, by, replace)
         with self._lock():
             self._check_map()
-            return self._now(update(self._recipe(), self._held(), later), same_map=True)
+            return self._set_fit(update(self._recipe(), self._require_fit(), later), same_map=True)
 
     def watch(
         self,
@@ -204,10 +204,10 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
             new = [file for file in files if (file.name, file.stamp) not in seen]
             if not new:
                 continue
-            before = self._held().ledger.files.keys()
+            before = self._require_fit().ledger.files.keys()
             self.update(new, replace=replace, storage_options=storage_options)
             seen |= {(file.name, file.stamp) for file in new}
-            counted = self._held().ledger.files
+            counted = self._require_fit().ledger.files
             if names := tuple(counted[id]["name"] for id in sorted(counted.keys() - before)):
                 yield names
 
@@ -235,7 +235,9 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
             is forgotten then.
         """
         with self._lock():
-            return self._now(forget(self._recipe(), self._held(), batches), same_map=True)
+            return self._set_fit(
+                forget(self._recipe(), self._require_fit(), batches), same_map=True
+            )
 
     def partial_fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, batch: str | None = None
@@ -271,7 +273,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
             same_map = self._check_map()
             recipe = replace(self._recipe(), chooses=False)
             found = partial_fit(recipe, self._fitted, data, batch)
-            return self._now(found, same_map=same_map)
+            return self._set_fit(found, same_map=same_map)
 
     def drift(self, X: Any = None, *, alarm: float = 0.01, window: int = WINDOW) -> Look:
         """Compare a batch with those that were counted before it.
@@ -311,7 +313,9 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         Valid if the numbers of normal days are exchangeable, with tails no heavier than those of
         a t distribution with 8 degrees of freedom. Changes with the season are drift, too.
         """
-        return drift_of(self._recipe(), self._held(), Selection(X), alpha=alarm, window=window)
+        return drift_of(
+            self._recipe(), self._require_fit(), Selection(X), alpha=alarm, window=window
+        )
 
     def batches(self, *, alarm: float = 0.01) -> list[BatchFacts]:
         """The batches that are kept apart: rows, time, residuals, and how each differs from others.
@@ -333,7 +337,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         ValueError
             If ``alarm`` is no probability.
         """
-        return facts_of_batches(self._recipe(), self._held(), alarm)
+        return facts_of_batches(self._recipe(), self._require_fit(), alarm)
 
     def fit_moments(
         self, features: Any, moments: Moments | Mapping[Any, Moments], *, flat: bool = True
@@ -361,7 +365,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
             If they are of another map, or of order 1 where the answer needs ZᵀZ.
         """
         with self._lock():
-            return self._now(fit_moments(self._recipe(), features, moments, flat))
+            return self._set_fit(fit_moments(self._recipe(), features, moments, flat))
 
     def save(
         self,
@@ -392,7 +396,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         """
         save(
             self._recipe(),
-            self._held(),
+            self._require_fit(),
             path,
             moments=moments,
             overwrite=overwrite,
@@ -448,7 +452,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
-    def _held(self) -> Fitted:
+    def _require_fit(self) -> Fitted:
         """The fit; refuses an estimator without one."""
         if self._fitted is None:  # check_is_fitted is silent of a process, which has a prior
             raise NotFittedError(
@@ -457,7 +461,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
             )
         return self._fitted
 
-    def _now(self, fitted: Fitted, *, same_map: bool = False) -> Self:
+    def _set_fit(self, fitted: Fitted, *, same_map: bool = False) -> Self:
         """Take a fit in place of the one before: the only place that changes it."""
         kept = {name: value for name, value in vars(self).items() if not name.endswith("_")}
         drawn_by = self._drawn_by if same_map else self._map_parameters()
@@ -574,7 +578,7 @@ def load(
         stored = load_model(path, storage_options=storage_options)
     try:
         model = estimator_in(stored.header, stored.arrays)
-        return model._now(restore(model._recipe(), stored, chosen=chosen))
+        return model._set_fit(restore(model._recipe(), stored, chosen=chosen))
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, ModelError):
             raise
@@ -633,5 +637,5 @@ def keep_answer_in_store(
         if memory is not None:
             model.set_params(memory=memory)
         if store.batches() == before:
-            keep_answer(model._recipe(), model._held(), store, before)
+            keep_answer(model._recipe(), model._require_fit(), store, before)
             return

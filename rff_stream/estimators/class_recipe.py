@@ -31,11 +31,11 @@ from rff_stream.families.parameters import seed_of
 from rff_stream.families.protocol import LogOdds, LossRequest
 from rff_stream.features import FeatureMap
 from rff_stream.losses.classification import LOSSES, loss_for
+from rff_stream.model.checked_values import Target
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.input_rows import Opened
 from rff_stream.model.recipe import PassRequest, PassResult, Recipe, slabs_in, with_slabs
-from rff_stream.model.serialisation import draft_in, draft_of
-from rff_stream.model.values_in_memory import Target
+from rff_stream.model.serialisation import pack_map, unpack_map
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.class_moments import ClassMoments, class_row, sorted_labels
 from rff_stream.pilot import PILOT_BLOCKS, Pilot
@@ -237,7 +237,7 @@ class ClassRecipe(Recipe):
     def read(self, request: PassRequest) -> ClassPass:
         """Pilot, map and class moments by fold, under the labels that were given."""
         reading, plan, checkpoint = request.reading, request.plan, request.checkpoint
-        drawn = None if checkpoint is None else draft_in(checkpoint)
+        drawn = None if checkpoint is None else unpack_map(checkpoint)
         seed = seed_of(self.asked.random_state)
         if drawn is not None and checkpoint is not None and checkpoint.store is not None:
             drawn = replace(drawn, row=class_row(drawn.row, ()))
@@ -252,13 +252,13 @@ class ClassRecipe(Recipe):
             plan = self.plan_of_classes(request, len(labels), drawn.features)
             request = replace(request, plan=plan)
         if checkpoint is not None:
-            header, arrays = draft_of(drawn)
+            header, arrays = pack_map(drawn)
             checkpoint.begin(drawn.row, plan.order, header | {SEED: seed}, arrays)
         parts, weights, seen = class_moments(self, request, drawn, labels)
         every = {label for part in parts.values() for label in part.labels}
-        if self.announced is not None:
-            check_announced(every, self.announced)
-        labels = sorted_labels([*sorted_labels(every), *(self.announced or ())])
+        if self.declared_classes is not None:
+            check_declared(every, self.declared_classes)
+        labels = sorted_labels([*sorted_labels(every), *(self.declared_classes or ())])
         self.check_weighted(labels)
         parts = {fold: part.over(labels) for fold, part in parts.items()}
         return ClassPass(request, drawn, parts, seen, over_classes(pilot, met, labels), weights)
@@ -304,8 +304,8 @@ class ClassRecipe(Recipe):
         """A label that was not met before: an error where others were announced or stored."""
         if not new:
             return
-        if fitted.announced is not None:
-            check_announced(new, known)
+        if fitted.declared_classes is not None:
+            check_declared(new, known)
         warn(
             f"Label {sorted_labels(new)[0]!r} is new in this batch ({len(new)} new in all): it is "
             "a class from now on, and no earlier row belongs to it."
@@ -625,12 +625,12 @@ def label_of(name: str, kind: str) -> Any:
     return int(name) if name.lstrip("-").isdigit() else float(name)
 
 
-def check_announced(found: Collection[Any], announced: Sequence[Any]) -> None:
+def check_declared(found: Collection[Any], declared_classes: Sequence[Any]) -> None:
     """Every label that was met is among those that were announced or stored."""
-    new = sorted_labels({*found} - {*announced})
+    new = sorted_labels({*found} - {*declared_classes})
     if new:
         raise ValueError(
             f"Label {new[0]!r} is not among the classes that were announced or stored with this "
-            f"model ({', '.join(map(repr, announced))}). Fit again and announce it (classes=…), "
-            "or leave classes= out: in memory, a new label is then a new class."
+            f"model ({', '.join(map(repr, declared_classes))}). Fit again and announce it "
+            "(classes=…), or leave classes= out: in memory, a new label is then a new class."
         )

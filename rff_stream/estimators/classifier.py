@@ -208,7 +208,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         data = Selection(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
         with self._lock():
             before = self._fitted if self.warm_start else None
-            return self._now(fit_rows(self._recipe(classes), data, checkpoint, before))
+            return self._set_fit(fit_rows(self._recipe(classes), data, checkpoint, before))
 
     @available_if(_takes_batches)  # type: ignore[untyped-decorator]
     def partial_fit(
@@ -257,7 +257,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             same_map = self._check_map()
             recipe = replace(self._recipe(classes), chooses=False)
             found = partial_fit(recipe, self._fitted, data, batch)
-            return self._now(found, same_map=same_map)
+            return self._set_fit(found, same_map=same_map)
 
     def predict(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
         """The most probable label of every row, in the container of X: lazy for lazy.
@@ -473,11 +473,11 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         return found
 
     def _recipe(self, classes: Any = None) -> ClassRecipe:
-        announced = None if classes is None else tuple(np.unique(classes).tolist())
+        declared_classes = None if classes is None else tuple(np.unique(classes).tolist())
         guides = self.sums == "auto" and self.loss != "squared"  # of the steps, and no answer
         return ClassRecipe(
             self,
-            announced,
+            declared_classes,
             self.alpha,
             "float32" if guides else self.sums,
             chooses=self.loss == "squared" and self.alpha != "cv",
@@ -501,7 +501,7 @@ def check_kind(unseen: Mapping[Any, float], classes: tuple[Any, ...]) -> None:
 
 def log_odds_of(model: KernelClassifier) -> RowFunction:
     """x ↦ log-odds."""
-    answer: ClassAnswer = model._held().answer
+    answer: ClassAnswer = model._require_fit().answer
     return answer.log_odds.predictor()
 
 

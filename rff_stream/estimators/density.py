@@ -238,7 +238,7 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
                 f"kernel={self.kernel!r} is not the Gaussian, and rows are drawn from that alone, "
                 "as in scikit-learn. Use kernel='gaussian'."
             )
-        known = self._held().need_sample("and rows are drawn about sampled ones")
+        known = self._require_fit().need_sample("and rows are drawn about sampled ones")
         rng, d = np.random.default_rng(seed_of(random_state)), self.n_features_in_
         share = known[:, -1] / known[:, -1].sum()
         around = known[rng.choice(len(known), n_samples, p=share), :d]

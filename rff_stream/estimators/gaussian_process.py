@@ -30,10 +30,10 @@ from rff_stream.families.kernel_request import AUTO, KernelRequest, LengthScale,
 from rff_stream.families.parameters import FeatureChoice, seed_of
 from rff_stream.families.protocol import Process
 from rff_stream.kernels import Kernel
+from rff_stream.model.checked_values import is_in_memory
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.gradients import importance
 from rff_stream.model.predict import inputs_of_rows
-from rff_stream.model.values_in_memory import in_memory
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.moments.copies import distinct_rows
 from rff_stream.predictors import BandEdge
@@ -195,7 +195,7 @@ n_missing_, plan_
         if self._fitted is None:
             found = prior_of_rows(self, X, noise)
             return found.mean_and(return_std, return_cov)
-        process: Process = self._held().answer
+        process: Process = self._require_fit().answer
         both = process.mean_and_std(noise) if return_std else None
         if both is not None:
             return pair_of_targets(self, X, both, storage_options)
@@ -259,7 +259,7 @@ n_missing_, plan_
         NumericalWarning
             If more rows lie outside the range of the fit than chance explains.
         """
-        process: Process = self._held().answer
+        process: Process = self._require_fit().answer
         half = conformal_half_width(self, coverage) if noise else normal_half_width(coverage)
         spread = None if noise else process.std(noise=False)
         mean, targets = process.mean(), self.columns_.targets
@@ -312,7 +312,7 @@ n_missing_, plan_
             raise ValueError(f"n_samples={n_samples!r} but it must be 1 or more functions.")
         if self._fitted is None:
             return prior_of_rows(self, X, noise=False).draws(n_samples, seed_of(random_state))
-        process: Process = self._held().answer
+        process: Process = self._require_fit().answer
         function = process.draws(n_samples, seed_of(random_state))
         names = tuple(f"draw{i}" for i in range(function.width))
         found = np.asarray(values_of_targets(self, X, function, names))
@@ -330,7 +330,7 @@ n_missing_, plan_
         NotFittedError
             Before a fit.
         """
-        self._held()
+        self._require_fit()
         return self.log_marginal_likelihood_
 
     def __sklearn_tags__(self) -> Any:
@@ -365,7 +365,7 @@ class Prior:
 
 def prior_of_rows(model: GaussianProcessRegressor, X: Any, noise: bool) -> Prior:
     """The prior at rows in memory, of the parameters; noise if it was given as a number."""
-    if not in_memory(X):
+    if not is_in_memory(X):
         raise ValueError(
             f"X is a {type(X).__name__} and the model is not fitted. The prior is computed for "
             "rows in memory. Give an array or a table, or fit the model."
@@ -423,7 +423,7 @@ def covariance_of_rows(
 
 def conformal_half_width(model: GaussianProcessRegressor, coverage: float) -> Float64:
     """Half the width (T,) of an interval with this coverage, from the row sample."""
-    fitted = model._held()
+    fitted = model._require_fit()
     sample = fitted.need_sample("and a conformal interval needs one")
     process: Process = fitted.answer
     keys = fitted.total.sample.keys

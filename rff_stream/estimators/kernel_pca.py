@@ -169,7 +169,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
 
     def _sampled_rows(self, remedy: str) -> tuple[Array, Array]:
         """The sampled rows (m, d) and their coordinates (m, q)."""
-        sample = self._held().need_sample(
+        sample = self._require_fit().need_sample(
             "and sampled rows are where the way back begins",
             f"{remedy} with sample_rows=2000 and save with moments=True.",
         )

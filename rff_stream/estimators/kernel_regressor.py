@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metaestimators import available_if
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.early_stopping import StreamState
+from rff_stream.answers.early_stopping import HeldOutError
 from rff_stream.contracts import RowFunction, Slopes
 from rff_stream.descents.held_out_penalty import choose_regression, regression_start, unit_of
 from rff_stream.descents.statistic import LossStatistic, minimisers
@@ -173,7 +173,7 @@ n_missing_, plan_
         """
         data = Selection(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
         with self._lock():
-            return self._now(fit_rows(self._recipe(), data, checkpoint))
+            return self._set_fit(fit_rows(self._recipe(), data, checkpoint))
 
     @available_if(lambda self: False)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None) -> Self:
@@ -245,7 +245,7 @@ class LossAnswer:
         """Of f, also where the mean is its exponential."""
         return self.linear.slopes()
 
-    def state(self, tests: Sequence[Moments], n_rows: int, fraction: float) -> StreamState:
+    def state(self, tests: Sequence[Moments], n_rows: int, fraction: float) -> HeldOutError:
         """The squared error of f on leaves held out."""
         return self.linear.state(tests, n_rows, fraction)
 

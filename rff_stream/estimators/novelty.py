@@ -140,7 +140,7 @@ class NoveltyDetector(OutlierMixin, Estimator):  # type: ignore[misc]
             If an input of the fit is absent or no number, or a value is missing or infinite. Lazy X
             raises it when it is computed.
         """
-        scorer = scorer_of(self._held())
+        scorer = scorer_of(self._require_fit())
         return values_of_rows(
             self, X, scorer, ("score",), flat=True, storage_options=storage_options
         )

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array
 from rff_stream.answers.duplicate_rows import Neighbours
-from rff_stream.answers.early_stopping import StreamState
+from rff_stream.answers.early_stopping import HeldOutError
 from rff_stream.contracts import RowFunction
 from rff_stream.errors import warn
 from rff_stream.estimators.base import Estimator
@@ -316,8 +316,8 @@ def fit(
     with self._lock():
         recipe = self._recipe()
         if until is None:
-            return self._now(fit_rows(recipe, data, checkpoint, batch=batch))
-        return self._now(fit_until(replace(recipe, chooses=False), data, until, checkpoint))
+            return self._set_fit(fit_rows(recipe, data, checkpoint, batch=batch))
+        return self._set_fit(fit_until(replace(recipe, chooses=False), data, until, checkpoint))
 
 
 def stream(
@@ -331,7 +331,7 @@ def stream(
     dim: str | Sequence[str] | None = None,
     where: Sequence[Any] = (),
     storage_options: Mapping[str, Any] | None = None,
-) -> Iterator[StreamState]:
+) -> Iterator[HeldOutError]:
     """Fit step by step, on more and more rows, in a seeded random order of leaves.
 
     After each step this estimator is fitted on the rows so far. You can predict with it, save it,
@@ -346,7 +346,7 @@ def stream(
 
     Yields
     ------
-    StreamState
+    HeldOutError
         Rows, share read, and the error on held-out leaves with its standard error.
 
     Raises
@@ -359,7 +359,7 @@ def stream(
     data = Selection(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
     for fitted, state in stream_rows(replace(self._recipe(), chooses=False), data, every):
         with self._lock():
-            self._now(fitted)
+            self._set_fit(fitted)
         yield state
 
 
@@ -388,7 +388,7 @@ def with_kernel(self: Model, kernel: Any, **parameters: Any) -> Model:
     ModelError
         If the model was saved without moments.
     """
-    fitted: Fitted = self._held()
+    fitted: Fitted = self._require_fit()
     require(fitted.features, "with_kernel")
     other: Model = clone(self)
     given = {"length_scale": "median", "gamma": None} | parameters
@@ -396,7 +396,7 @@ def with_kernel(self: Model, kernel: Any, **parameters: Any) -> Model:
     recipe: Any = other._recipe()
     asked = recipe.map_parameters(fitted.columns)
     fitted.family.check(asked, fitted.n_inputs)
-    return other._now(solve(recipe, replace(fitted, saved_at=None)))
+    return other._set_fit(solve(recipe, replace(fitted, saved_at=None)))
 
 
 def predict(self: Estimator, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:
@@ -425,7 +425,7 @@ def predict(self: Estimator, X: Any, *, storage_options: Mapping[str, Any] | Non
     NumericalWarning
         If more rows lie outside the range of the fit than chance explains.
     """
-    answer: RidgeAnswer = self._held().answer
+    answer: RidgeAnswer = self._require_fit().answer
     return values_of_targets(self, X, answer.mean(), self.columns_.targets, storage_options)
 
 
@@ -510,7 +510,7 @@ def residuals(
     NumericalWarning
         If more rows lie outside the range of the fit than chance explains.
     """
-    fitted: Fitted = self._held()
+    fitted: Fitted = self._require_fit()
     answer: RidgeAnswer = fitted.answer
     data = Selection(X, y, sample_weight, None, dim, tuple(where), by, storage_options)
     seen = SeenInputs.of(fitted)

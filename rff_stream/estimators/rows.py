@@ -19,9 +19,9 @@ from rff_stream.families.parameters import check_n_components, check_sample_rows
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel, as_kernel
 from rff_stream.leaf_layout import n_rows_of
+from rff_stream.model.checked_values import Target
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.recipe import PassRequest, Recipe
-from rff_stream.model.values_in_memory import Target
 from rff_stream.pilot import Pilot, augmented_row
 from rff_stream.sources import Columns, Selection
 
@@ -107,7 +107,7 @@ def fit(
     """
     data = Selection(X, None, sample_weight, inputs, dim, tuple(where), by, storage_options)
     with self._lock():
-        return self._now(fit_rows(self._recipe(), data, checkpoint))
+        return self._set_fit(fit_rows(self._recipe(), data, checkpoint))
 
 
 def kernel_of(kernel: Kernel | str) -> Kernel:

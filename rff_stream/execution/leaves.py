@@ -257,7 +257,7 @@ def segment_tasks(
             key = f"rff_add-{fan_in * span}-{first + i * span:09} {token}"
             few = level[i : i + fan_in]
             if len(few) > 1:
-                tasks[key] = Task(key, add_up, *map(TaskRef, few))
+                tasks[key] = Task(key, sum_values, *map(TaskRef, few))
             above.append(key if len(few) > 1 else few[0])
         level, span = above, fan_in * span
     return level[0], tasks
@@ -287,7 +287,7 @@ def sequence_tasks(
         tasks[key] = leaf_task(key, after, job, leaf, source.arguments(leaf.box), data)
         if total:
             added = f"rff_add-{place:09} {token}"
-            tasks[added] = Task(added, add_up, TaskRef(total), TaskRef(key))
+            tasks[added] = Task(added, sum_values, TaskRef(total), TaskRef(key))
             key = added
         total = key
         done.append(total)
@@ -351,7 +351,7 @@ def run_after(other: Any, job: Job, leaf: Leaf, *values: Any) -> Any:
     return job.run(leaf, *values)
 
 
-def add_up(*values: Any) -> Any:
+def sum_values(*values: Any) -> Any:
     """Sum of neighbours in the tree, along it."""
     total: TreeSum[Any] = TreeSum()
     for index, value in enumerate(values):
@@ -426,7 +426,7 @@ ROW_SECONDS = 1e-5
 ROWS_AT_ONCE = 65_536  # that a function takes: many fall into each cell of a tree
 
 
-def _together(slabs: Iterable[Rows], size: int) -> Iterator[list[Rows]]:
+def _joined(slabs: Iterable[Rows], size: int) -> Iterator[list[Rows]]:
     """Slabs in lists of at least so many rows; those of the last may be fewer."""
     some: list[Rows] = []
     for rows in slabs:
@@ -449,7 +449,7 @@ class RowJob:
         """Function values (box shape + (width,)); NaN where a row is missing."""
         slabs = []
         with single_threaded_blas():
-            for some in _together(self.reader.read(box, *values), ROWS_AT_ONCE):
+            for some in _joined(self.reader.read(box, *values), ROWS_AT_ONCE):
                 found = self.function(np.concatenate([rows.x for rows in some]))
                 ends = np.cumsum([len(rows.x) for rows in some])
                 for rows, own in zip(some, np.split(found, ends[:-1]), strict=True):
@@ -472,7 +472,7 @@ def map_rows(source: Source, function: RowFunction) -> Any:
     edges = lay_out(source, ROW_SECONDS).uniform_edges() if known else source.bounds
     token = uuid.uuid4().hex
     name, job = f"rff_rows-{token}", f"rff_rowjob-{token}"
-    tasks: Graph = {job: Task(job, itself, RowJob(source.reader, function))}
+    tasks: Graph = {job: Task(job, identity, RowJob(source.reader, function))}
     counts = [len(e) - 1 for e in edges]
     if known and 0 in counts:  # without a row there is no chunk
         return da.empty((*(e[-1] - e[0] for e in edges), function.width), dtype=np.float64)
@@ -489,6 +489,6 @@ def map_rows(source: Source, function: RowFunction) -> Any:
     return da.Array(tasks, name, chunks, dtype=np.float64)
 
 
-def itself(job: Any) -> Any:
+def identity(job: Any) -> Any:
     """A constant as a task: the scheduler keeps its recipe, so no worker's death loses it."""
     return job

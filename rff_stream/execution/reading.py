@@ -110,7 +110,7 @@ class Reading:
             some = list(islice(leaves, blocks))
             if not some or (turn >= PILOT_TURNS and len(total.rows) >= PILOT_ROWS):
                 break
-            tally = self.add_up(statistic, some, words="pilot")
+            tally = self.sum_leaves(statistic, some, words="pilot")
             total, seen = total + tally.value, seen + tally.seen
             if len(total.rows) >= fewest:
                 break
@@ -156,7 +156,7 @@ class Reading:
         this one.
         """
         generation, layout = self.source.generation(), plan.layout
-        tally = self._pass.add_up(
+        tally = self._pass.run(
             Summation(
                 statistic,
                 Leaves(self.source, layout),
@@ -189,14 +189,12 @@ class Reading:
     def sums(self, statistic: Statistic, layout: Layout, words: str = "reading") -> PartialSum:
         """Sum of any statistic over all rows, in the leaves of a plan; the bar says the words."""
         leaves = Leaves(self.source, layout)
-        return self._pass.add_up(
-            Summation(statistic, leaves, layout, self.source.n_rows, words=words)
-        )
+        return self._pass.run(Summation(statistic, leaves, layout, self.source.n_rows, words=words))
 
-    def add_up(self, statistic: Statistic, leaves: Sequence[Leaf], words: str) -> PartialSum:
+    def sum_leaves(self, statistic: Statistic, leaves: Sequence[Leaf], words: str) -> PartialSum:
         """Sum of any statistic over some leaves of this source."""
         n_rows = self.source.n_rows if words != "pilot" else None
-        return self._pass.add_up(Summation(statistic, leaves, n_rows=n_rows, words=words))
+        return self._pass.run(Summation(statistic, leaves, n_rows=n_rows, words=words))
 
 
 def no_rows(source: Source) -> DataError:

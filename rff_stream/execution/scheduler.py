@@ -41,7 +41,7 @@ from rff_stream.execution.leaves import (
     boxes_of,
     data_of_leaves,
     grid_leaves,
-    itself,
+    identity,
     keys_of,
     segment_tasks,
     sequence_tasks,
@@ -132,14 +132,14 @@ class Pass:
         keys = (keys_of(self._source.arguments(leaf.box)) for leaf in leaves)
         return data_of_leaves(self._graph, keys)
 
-    def add_up(self, asked: Summation) -> PartialSum:
+    def run(self, summation: Summation) -> PartialSum:
         """Sum of a statistic over all leaves."""
         self._compute_shared()
-        layout, leaves, keeper = asked.layout, asked.leaves, asked.keeper
+        layout, leaves, keeper = summation.layout, summation.leaves, summation.keeper
         total: TreeSum[PartialSum] | RunningSum[PartialSum]
         total = RunningSum() if layout.in_sequence else TreeSum()
         lock = threading.Lock()
-        with Progress(asked.words, asked.n_rows, shown=self._progress) as progress:
+        with Progress(summation.words, summation.n_rows, shown=self._progress) as progress:
             if keeper is not None:
                 progress.advance(keeper.restore(total))
 
@@ -157,7 +157,7 @@ class Pass:
             segments = ((i, leaves[start : start + size]) for i, start in left)
             run = self._in_threads if self._client is None else self._on_cluster
             try:
-                run(asked, segments, commit)
+                run(summation, segments, commit)
             finally:
                 if keeper is not None:
                     with lock:
@@ -168,21 +168,23 @@ class Pass:
             warn_of_kernels(tally.kernels)
         return tally
 
-    def _in_threads(self, asked: Summation, segments: Segments, commit: Callable[..., int]) -> None:
+    def _in_threads(
+        self, summation: Summation, segments: Segments, commit: Callable[..., int]
+    ) -> None:
         """One graph in which every segment ends in a task that hands its sum over.
 
         In sequence, a sum is handed over after those before it; leaves are summed one after the
         other, each by all threads, so that one sum is held and not one a thread.
         """
-        threads = (self._threads or thread_count()) if asked.layout.in_sequence else 1
-        job = Job(self._source.reader, asked.statistic, asked.grid, threads=threads)
-        size = asked.layout.segment_leaves
+        threads = (self._threads or thread_count()) if summation.layout.in_sequence else 1
+        job = Job(self._source.reader, summation.statistic, summation.grid, threads=threads)
+        size = summation.layout.segment_leaves
         tasks, ends, done = dict(self._graph), list[str](), list[str]()
-        data = self._data_of(asked.leaves)
+        data = self._data_of(summation.leaves)
         for index, leaves in segments:
             where = (self._source, job, leaves, index * size, self._token, data)
             end, after = f"rff_commit-{index:09} {self._token}", list[TaskRef]()
-            if asked.layout.in_sequence:
+            if summation.layout.in_sequence:
                 key, segment = sequence_tasks(*where, window=1, done=done)
                 done[-1], after = end, [TaskRef(key) for key in ends[-1:]]
             else:
@@ -192,18 +194,22 @@ class Pass:
         keep = ancestors(tasks, ends) if self._graph else tasks
         self._get({key: tasks[key] for key in keep}, ends)
 
-    def _on_cluster(self, asked: Summation, segments: Segments, commit: Callable[..., int]) -> None:
+    def _on_cluster(
+        self, summation: Summation, segments: Segments, commit: Callable[..., int]
+    ) -> None:
         """A window of segments; of a graph all at once, unless their sums would wait here."""
-        layout, size = asked.layout, asked.layout.segment_leaves
-        alone = self._graph or self._source.arguments(asked.leaves[0].box) or layout.in_sequence
+        layout, size = summation.layout, summation.layout.segment_leaves
+        alone = self._graph or self._source.arguments(summation.leaves[0].box) or layout.in_sequence
         together = 1 if alone else layout.leaves_a_task(thread_count())
-        data = self._data_of(asked.leaves)
+        data = self._data_of(summation.leaves)
         boxes = functools.partial(
-            boxes_of, source=self._source, leaves=asked.leaves, together=together
+            boxes_of, source=self._source, leaves=summation.leaves, together=together
         )
         versions = versions_question()()
         with ClusterRun(self._client, self._token, boxes) as flight:
-            ship = flight.ship(Job(self._source.reader, asked.statistic, asked.grid, versions))
+            ship = flight.ship(
+                Job(self._source.reader, summation.statistic, summation.grid, versions)
+            )
             fan_in = 4 if size >= WIDE_SEGMENT else 2
             # An adaptive cluster grows by what it knows of; leaves that wait hold no data.
             at_once = self._graph and not (data and layout.in_sequence)
@@ -363,7 +369,7 @@ class ClusterRun:
     def ship(self, job: Job) -> Any:
         """The job as one key of the scheduler's: sent once to a worker, kept if one dies."""
         key = f"rff_job-{self._token}"
-        self._job = self._client.get({key: Task(key, itself, job)}, key, sync=False)
+        self._job = self._client.get({key: Task(key, identity, job)}, key, sync=False)
         return self._job
 
     def submit(self, index: int, key: str, tasks: Graph) -> None:

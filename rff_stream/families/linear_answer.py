@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.early_stopping import StreamState, state_of
+from rff_stream.answers.early_stopping import HeldOutError, state_of
 from rff_stream.answers.penalty_selection import Selection
 from rff_stream.answers.ridge import Ridge
 from rff_stream.contracts import Slopes
@@ -58,7 +58,7 @@ class LinearAnswer:
     def slopes(self) -> Slopes:
         return functools.partial(self.features.slopes, weights=self.coef)
 
-    def state(self, tests: Sequence[Moments], n_rows: int, fraction: float) -> StreamState:
+    def state(self, tests: Sequence[Moments], n_rows: int, fraction: float) -> HeldOutError:
         return state_of(tests, self.coef, self.intercept, n_rows, fraction)
 
     def attributes(self, flat: bool) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.early_stopping import StreamState
+from rff_stream.answers.early_stopping import HeldOutError
 from rff_stream.contracts import RowFunction, Slopes, Statistic
 from rff_stream.descents.statistic import SumOfRows
 from rff_stream.execution import Reading
@@ -140,7 +140,7 @@ class RidgeAnswer(Protocol):
     def slopes(self) -> Slopes:
         """x ↦ ∂ŷ/∂x (d, T), in closed form; of ln ŷ where the answer is of logarithms."""
 
-    def state(self, tests: Sequence[Any], n_rows: int, fraction: float) -> StreamState:
+    def state(self, tests: Sequence[Any], n_rows: int, fraction: float) -> HeldOutError:
         """Its error on leaves that it has not seen, from their sums alone."""
 
     def attributes(self, flat: bool) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def neighbouring_rows(
     size = max(min(MOST_OF_LEAF, n_rows_of(reading.source) // (4 * WINDOWS)) // 4, PILOT_ROWS)
     boxes, *_ = pilot_boxes(reading.source, WINDOWS, size, seed)
     leaves = [Leaf(box, 0) for box, _ in zip(boxes, range(WINDOWS), strict=False)]
-    found: WindowRows = reading.add_up(
+    found: WindowRows = reading.sum_leaves(
         WindowStatistic(BLOCK_ROWS, seed, PLACES), leaves, words="pilot"
     ).value
     d = len(reading.source.columns.inputs)

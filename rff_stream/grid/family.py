@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from rff_stream._array import Array, Float64, is_named
-from rff_stream.answers.early_stopping import StreamState, state_of_errors
+from rff_stream.answers.early_stopping import HeldOutError, state_of_errors
 from rff_stream.answers.evidence import warn_of_constants
 from rff_stream.contracts import RowFunction, Slopes, Statistic
 from rff_stream.errors import ModelError, warn
@@ -112,7 +112,7 @@ class GridAnswer:
     def slopes(self) -> Slopes:
         return self.posterior.slopes
 
-    def state(self, tests: Sequence[GridMoments], n_rows: int, fraction: float) -> StreamState:
+    def state(self, tests: Sequence[GridMoments], n_rows: int, fraction: float) -> HeldOutError:
         errors = np.stack([grid_leaf_errors(test, self.posterior) for test in tests])
         weights = np.array([test.weight for test in tests])
         return state_of_errors(errors, weights, n_rows, fraction)

@@ -25,7 +25,7 @@ class RowLoss(Protocol):
         """Whether scores do not curve together: each then has a Hessian of its own."""
 
     @property
-    def cornered(self) -> bool:
+    def nonsmooth(self) -> bool:
         """Whether the loss has corners, which :meth:`with_width` rounds."""
 
     def check_targets(self, y: Array) -> None:
@@ -77,7 +77,7 @@ class _Smooth(_Classes):
 
     __slots__ = ()
     abrupt: ClassVar[bool] = False
-    cornered: ClassVar[bool] = False
+    nonsmooth: ClassVar[bool] = False
     separable: ClassVar[bool] = True
 
     def with_width(self, width: float) -> Self:
@@ -198,7 +198,7 @@ class Hinge(_Classes):
     n_classes: int  # one score for two, else one against the others for each
     width: float = 0.0  # over which its corner is rounded; the fit chooses it
     abrupt: ClassVar[bool] = False
-    cornered: ClassVar[bool] = True
+    nonsmooth: ClassVar[bool] = True
     separable: ClassVar[bool] = True
 
     @property

@@ -42,7 +42,7 @@ class RegressionLoss(ABC):
 
     log_link: ClassVar[bool] = False
     """Whether the mean of y is exp(f)."""
-    cornered: ClassVar[bool] = False
+    nonsmooth: ClassVar[bool] = False
     """Whether the loss has corners that are rounded over the field ``width``."""
     separable: ClassVar[bool] = True
 
@@ -83,7 +83,7 @@ class RegressionLoss(ABC):
 
     def with_width(self, width: float) -> Self:
         """The loss with its corners rounded over this width; itself where it has none."""
-        return replace(self, width=width) if self.cornered else self  # type: ignore[type-var]
+        return replace(self, width=width) if self.nonsmooth else self  # type: ignore[type-var]
 
     def spec(self) -> dict[str, Any]:
         """Plain JSON that :func:`regression_loss` reads."""
@@ -190,7 +190,7 @@ class EpsilonInsensitive(RegressionLoss):
 
     epsilon: float = 0.1
     width: float = 0.0
-    cornered: ClassVar[bool] = True
+    nonsmooth: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.epsilon < np.inf:
@@ -240,7 +240,7 @@ class Quantile(RegressionLoss):
 
     quantile: float = 0.5
     width: float = 0.0
-    cornered: ClassVar[bool] = True
+    nonsmooth: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0 < self.quantile < 1:

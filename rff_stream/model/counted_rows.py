@@ -129,7 +129,9 @@ def content_of_rows(opened: Opened) -> str:
     statistic, source = ContentStatistic(opened.class_labels), opened.source
     box = tuple((0, size) for size in source.shape)
     if source.is_lazy:
-        found: Content = Reading(source, progress=False).add_up(statistic, [Leaf(box, 0)], "").value
+        found: Content = (
+            Reading(source, progress=False).sum_leaves(statistic, [Leaf(box, 0)], "").value
+        )
         return str(found)
     sink = statistic.start()
     for rows in source.reader.read(box, *source.arguments(box)):

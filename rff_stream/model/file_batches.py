@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rff_stream.errors import DataError, ModelError
-from rff_stream.model.fitted import Added, Fitted, Ledger
+from rff_stream.model.fitted import CountedBatch, Fitted, Ledger
 from rff_stream.model.recipe import PassRequest, PassResult, Recipe, unread
 from rff_stream.moments import AugmentedRow
 from rff_stream.process_memory import available_memory
@@ -115,7 +115,7 @@ class CountedFiles:
 
 def read_file(
     recipe: Recipe, fitted: Fitted, row: AugmentedRow, data: Selection, new: NewFile
-) -> Added:
+) -> CountedBatch:
     """The sums of one file, with the columns and conditions of the fit."""
     by = fitted.labels_by
     with naming(new.file):
@@ -123,14 +123,14 @@ def read_file(
         if opened.source.n_rows == 0:
             groups: dict[Any, Any] = {None: fitted.family.zero(fitted.features, row, recipe.order)}
             said = {**new.ledger.files[new.id], "empty": "yes"}
-            return Added(new.id, groups, 0, Ledger(files={new.id: said}))
+            return CountedBatch(new.id, groups, 0, Ledger(files={new.id: said}))
         groups, seen = recipe.read_more(fitted, opened, row, grouped=by is not None)
         if stamp_of(new.file, data.storage_options) != new.file.stamp:
             raise DataError(
                 "the file changed while it was read, so its sums are dropped. A file that is being "
                 "written has another name until it is complete; run again when it is."
             )
-    return Added(new.id, groups, seen, new.ledger)
+    return CountedBatch(new.id, groups, seen, new.ledger)
 
 
 def files_of(data: Selection) -> list[DataFile] | None:
@@ -179,17 +179,17 @@ def are_apart(request: PassRequest, data: Selection, count: int, memory: int | N
 
 def read_files(
     recipe: Recipe, request: PassRequest, data: Selection, files: Sequence[NewFile]
-) -> tuple[PassResult, tuple[Added, ...]]:
+) -> tuple[PassResult, tuple[CountedBatch, ...]]:
     """A map for all files, and the sums of each, which a checkpoint keeps when they are done."""
     kept = request.checkpoint
     drawn, request = recipe.begin(request)
     empty = unread(request.opened, drawn, data)
     later = replace(data, where=(), inputs=None, y=None, sample_weight=None)
     done = {} if kept is None else restored(recipe, kept)
-    batches: list[Added] = []
+    batches: list[CountedBatch] = []
     for i, new in enumerate(files):
         if i in done:
-            added = Added(new.id, *done[i], new.ledger)
+            added = CountedBatch(new.id, *done[i], new.ledger)
         else:
             added = read_file(recipe, empty, drawn.row, later, new)
             if kept is not None:
@@ -206,7 +206,7 @@ def restored(recipe: Recipe, kept: Checkpoint) -> dict[int, tuple[dict[Any, Any]
     }
 
 
-def total_of(recipe: Recipe, batches: Iterable[Added]) -> dict[Any, Any]:
+def total_of(recipe: Recipe, batches: Iterable[CountedBatch]) -> dict[Any, Any]:
     """Sums by label of batches, each of which stays as it is."""
     groups: dict[Any, Any] = {}
     for each in batches:

@@ -16,7 +16,7 @@ from rff_stream.families import MapParameters
 from rff_stream.features import FeatureMap
 from rff_stream.model.counted_rows import grows, ledger_of, with_labels
 from rff_stream.model.file_batches import are_apart, files_of, first_files, read_files
-from rff_stream.model.fitted import Added, Fitted
+from rff_stream.model.fitted import CountedBatch, Fitted
 from rff_stream.model.input_rows import Opened
 from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.model.serialisation import plain_selection, plain_value
@@ -61,7 +61,7 @@ def fit(
     # before the read: rows that come meanwhile are not in it
     counted = ledger_of(recipe, request, data)
     new = new if grows(recipe) and batch is None else []
-    batches: tuple[Added, ...] = ()
+    batches: tuple[CountedBatch, ...] = ()
     several = len(new) > 1 and recipe.adds_files
     if several and are_apart(request, data, len(new), recipe.asked.memory):
         done, batches = read_files(recipe, request, data, new)
@@ -84,7 +84,7 @@ def fit(
         token="" if kept is None else kept.token,
         fraction=1.0,
         plan=done.request.plan,
-        announced=recipe.announced,
+        declared_classes=recipe.declared_classes,
     ).with_groups(done.groups)
     if not fitted.n_rows:
         raise no_rows(opened.source)

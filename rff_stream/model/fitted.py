@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from rff_stream._array import Array
-from rff_stream.answers.early_stopping import StreamState
+from rff_stream.answers.early_stopping import HeldOutError
 from rff_stream.errors import ModelError
 from rff_stream.families import Family, MapParameters, Totals, family_of
 from rff_stream.features import FeatureMap
@@ -110,7 +110,7 @@ class Ledger:
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class CountedBatch:
     """One batch that was counted."""
 
     id: str
@@ -146,7 +146,7 @@ class Fitted:
     feature_names: tuple[str, ...] = ()
     """Of a DataFrame that was fitted; scikit-learn compares them later."""
     ledger: Ledger = field(default_factory=Ledger)  # which rows were counted
-    batches: tuple[Added, ...] = ()
+    batches: tuple[CountedBatch, ...] = ()
     """The batches that its sums are of, where a model in memory keeps them apart: each of the
     files of a fit."""
     forgotten: frozenset[str] = frozenset()  # ids of batches that a model in memory counts no more
@@ -158,9 +158,9 @@ class Fitted:
     token: str = ""  # of the checkpoint of the pass; "" without one
     fraction: float | None = None  # share of the rows that were read
     plan: Plan | None = None  # of the pass; None for a model that was loaded
-    history: tuple[StreamState, ...] = ()  # errors on held-out leaves, where a fit stopped early
+    history: tuple[HeldOutError, ...] = ()  # errors on held-out leaves, where a fit stopped early
     classes: tuple[Any, ...] = ()  # labels of a classifier, as they were stored
-    announced: tuple[Any, ...] | None = None
+    declared_classes: tuple[Any, ...] | None = None
     """The only labels that later rows may have. None: a new label is a new class."""
     total: Any = field(init=False)
 

@@ -39,7 +39,7 @@ def gradient_statistic(model: Any) -> GradientStatistic:
     ModelError
         For a model that fits no function of rows.
     """
-    fitted: Fitted = model._held()
+    fitted: Fitted = model._require_fit()
     answer, columns = fitted.answer, fitted.columns
     if not hasattr(answer, "slopes"):
         raise ModelError(
@@ -78,7 +78,7 @@ def metric_statistic(model: Any, n_directions: int | None) -> MetricStepStatisti
     ValueError
         If so many directions there are not, or are too many for their sums.
     """
-    fitted: Fitted = model._held()
+    fitted: Fitted = model._require_fit()
     answer, d = fitted.answer, fitted.n_inputs
     if not hasattr(answer, "mean") or hasattr(answer, "linear"):
         raise ModelError(
@@ -166,7 +166,7 @@ def of_sample(model: Any) -> GradientProducts:
     ModelError
         For a model that has none.
     """
-    fitted: Fitted = model._held()
+    fitted: Fitted = model._require_fit()
     statistic = gradient_statistic(model)
     rows = fitted.need_sample("and slopes are those at rows", "Give X, or save with moments=True.")
     sink = statistic.start()

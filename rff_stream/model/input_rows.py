@@ -12,8 +12,8 @@ from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.execution import Reading
 from rff_stream.families.level_intercepts import refuse_coded
+from rff_stream.model.checked_values import Target, check_values, is_in_memory, names_of
 from rff_stream.model.fitted import Fitted
-from rff_stream.model.values_in_memory import Target, check_values, in_memory, names_of
 from rff_stream.pilot import weighted_median
 from rff_stream.sources import Columns, Selection, Source, kind_of, open_selection
 from rff_stream.sources.arrays import target_names as unnamed_targets
@@ -37,7 +37,7 @@ class Opened:
     @property
     def in_memory(self) -> bool:
         """Whether they came as an array or a table in memory."""
-        return in_memory(self.X)
+        return is_in_memory(self.X)
 
     @property
     def inputs(self) -> Any:
@@ -72,7 +72,7 @@ def open_rows(asked: Any, selection: Selection, target: Target) -> Opened:
         refuse_coded(columns.inputs, type(asked).__name__)
     if target == "labels":
         columns = replace(columns, targets=names[:1] or ("y",), units=(*units, "") if units else ())
-    elif names and in_memory(checked.X):
+    elif names and is_in_memory(checked.X):
         columns = replace(columns, targets=names)
     weight = selection.sample_weight
     if not (isinstance(weight, str) or getattr(weight, "name", None)):

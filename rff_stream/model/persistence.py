@@ -11,7 +11,7 @@ from rff_stream import __version__
 from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.model.fit import solve
-from rff_stream.model.fitted import Added, Fitted, Ledger
+from rff_stream.model.fitted import CountedBatch, Fitted, Ledger
 from rff_stream.model.recipe import Recipe
 from rff_stream.model.serialisation import (
     columns_from_plain,
@@ -59,7 +59,7 @@ def save(
         "fitted": _plain_of(recipe, fitted),
     }
     seen = fitted.n_rows + fitted.n_missing
-    whole = Added(FIT, dict(fitted.groups or {}), seen, fitted.ledger)
+    whole = CountedBatch(FIT, dict(fitted.groups or {}), seen, fitted.ledger)
     batches = (fitted.batches or (whole,)) if moments else ()
     save_model(
         path,
@@ -109,7 +109,7 @@ def read_unsolved(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Fit
         selection=Selection(**{name: value_of(value, None) for name, value in chosen.items()}),
         fraction=plain.get("fraction_seen"),
         classes=classes,
-        announced=classes or None,
+        declared_classes=classes or None,
     )
 
 

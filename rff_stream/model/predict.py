@@ -15,9 +15,9 @@ from rff_stream.costs import WholeCost
 from rff_stream.execution import Reading, no_rows
 from rff_stream.execution.leaves import map_rows
 from rff_stream.execution.threads import own_threads, single_threaded_blas
+from rff_stream.model.checked_values import Target
 from rff_stream.model.extrapolation import outside_in, warn_where_outside, watched
 from rff_stream.model.input_rows import Opened, open_later
-from rff_stream.model.values_in_memory import Target
 from rff_stream.pilot import warn_where_left_out_vary
 from rff_stream.planning import PlanRequest
 from rff_stream.side_by_side import threads_of_one
@@ -84,15 +84,15 @@ def parts_of_rows(
             if scale.size in (1, len(model.columns_.inputs)):  # else of encoded columns
                 warn_where_left_out_vary(rows, scale, model.columns_.inputs)
             if type(model).warns_extrapolation:
-                warn_where_outside(model._held(), outside_in(model._held(), rows))
-        found = values_in_memory(opened, rows, function)
+                warn_where_outside(model._require_fit(), outside_in(model._require_fit(), rows))
+        found = computed_values(opened, rows, function)
         return tuple(
             framed_like(model, X, found[:, own.start] if flat else found[:, own], names[own])
             for own in columns
         )
     source = opened.source
     function = for_rows(function, source.n_rows)
-    told = watched(model._held(), function) if type(model).warns_extrapolation else function
+    told = watched(model._require_fit(), function) if type(model).warns_extrapolation else function
     values = map_rows(source, told)
     if not (source.is_lazy or kind_of(X) == "stored" or is_dask_collection(X)):
         values = values.compute()
@@ -130,7 +130,7 @@ def score_rows(
     return found
 
 
-def values_in_memory(opened: Opened, rows: Any, function: RowFunction) -> Float64:
+def computed_values(opened: Opened, rows: Any, function: RowFunction) -> Float64:
     """Values (n, width) for the inputs of rows in memory; in threads if they are many or sparse."""
     if not is_sparse(rows) and len(rows) <= DIRECT_ROWS:
         with single_threaded_blas(), threads_of_one(own_threads()):

@@ -24,10 +24,10 @@ from rff_stream.families.parameters import (
 from rff_stream.families.register import decided, default_request
 from rff_stream.features import FeatureMap
 from rff_stream.leaf_layout import n_rows_of
+from rff_stream.model.checked_values import Target
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.input_rows import Opened, chosen_alike, open_later, open_rows
-from rff_stream.model.serialisation import draft_in, draft_of
-from rff_stream.model.values_in_memory import Target
+from rff_stream.model.serialisation import pack_map, unpack_map
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.moments.tree_sum import add_into
@@ -126,7 +126,7 @@ class Recipe(ABC):
     """
 
     asked: Any  # estimator: only its public parameters are looked at
-    announced: tuple[Any, ...] | None = None  # labels that a classifier was told to expect
+    declared_classes: tuple[Any, ...] | None = None  # labels that a classifier was told to expect
     penalty: Any = None  # α as it was asked for; None where there is none
     sums: SumsDtype = "auto"  # precision of the sums
     order: Literal[1, 2] = 2  # of the moments that the answer needs
@@ -247,7 +247,7 @@ class Recipe(ABC):
         """The plan with sums as precise as the answer needs, as far as the pilot told."""
         return plan
 
-    def add_up(self, request: PassRequest, drawn: DrawnMap) -> tuple[Groups, int]:
+    def sum_rows(self, request: PassRequest, drawn: DrawnMap) -> tuple[Groups, int]:
         """The sums of all rows by label or fold, and how many rows were looked at."""
         reading, plan = request.reading, request.plan
         sums = SumRequest(
@@ -266,17 +266,17 @@ class Recipe(ABC):
     def read(self, request: PassRequest) -> PassResult:
         """Draw the map, or take it from the checkpoint, and add up all rows."""
         drawn, request = self.begin(request)
-        groups, seen = self.add_up(request, drawn)
+        groups, seen = self.sum_rows(request, drawn)
         return PassResult(request, drawn, groups, seen)
 
     def begin(self, request: PassRequest) -> tuple[DrawnMap, PassRequest]:
         """The map, drawn or of the checkpoint, and the request with the plan of it."""
         checkpoint = request.checkpoint
-        drawn = None if checkpoint is None else draft_in(checkpoint)
+        drawn = None if checkpoint is None else unpack_map(checkpoint)
         if drawn is None:
             drawn = self.draw(request)
         if checkpoint is not None:
-            checkpoint.begin(drawn.row, request.plan.order, *draft_of(drawn))
+            checkpoint.begin(drawn.row, request.plan.order, *pack_map(drawn))
         return drawn, replace(request, plan=self.plan_of_map(request, drawn))
 
     def read_more(
@@ -290,7 +290,7 @@ class Recipe(ABC):
         plan = self.choose_precision(plan, fitted.scales)
         drawn = DrawnMap(fitted.features, row, fitted.scales)
         request = PassRequest(opened, reading, plan, parameters, grouped)
-        groups, seen = self.add_up(request, drawn)
+        groups, seen = self.sum_rows(request, drawn)
         zero = fitted.family.zero(fitted.features, row, self.order)
         return groups or {None: zero}, seen
 

@@ -34,13 +34,13 @@ def named_arrays(
     return dict(plain), named | {SCALES + name: values for name, values in scales.items()}
 
 
-def draft_of(draft: DrawnMap) -> tuple[dict[str, Any], dict[str, Array]]:
+def pack_map(draft: DrawnMap) -> tuple[dict[str, Any], dict[str, Array]]:
     """What is decided before the pass as the header and arrays of a checkpoint."""
     plain, arrays = named_arrays(draft.features, draft.scales)
     return {"map": plain}, arrays
 
 
-def draft_in(checkpoint: Checkpoint) -> DrawnMap | None:
+def unpack_map(checkpoint: Checkpoint) -> DrawnMap | None:
     """What an earlier run of the same fit decided; None without one."""
     store = checkpoint.store
     if store is None:

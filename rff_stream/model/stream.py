@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rff_stream.answers.early_stopping import StreamState, has_settled
+from rff_stream.answers.early_stopping import HeldOutError, has_settled
 from rff_stream.errors import PlanError
 from rff_stream.execution import Leaves, Reading
 from rff_stream.execution.leaves import Leaf, PartialSum
@@ -30,7 +30,7 @@ standard error can be estimated."""
 HELD_SHARE = 0.1
 
 
-def stream(recipe: Recipe, data: Selection, every: float) -> Iterator[tuple[Fitted, StreamState]]:
+def stream(recipe: Recipe, data: Selection, every: float) -> Iterator[tuple[Fitted, HeldOutError]]:
     """Fits of more and more leaves, in their seeded order; see ``KernelRidge.stream``.
 
     The answer of a regression tells its error on held-out leaves. ``every`` is the share of the
@@ -63,7 +63,7 @@ def fit_until(recipe: Recipe, data: Selection, until: float, checkpoint: object)
             f"until={until!r} is a share of the error in (0, 1), and goes without checkpoint "
             "and by: a fit that stops early is short. Use 0.01."
         )
-    history: list[StreamState] = []
+    history: list[HeldOutError] = []
     last: Fitted | None = None
     for fitted, state in stream(recipe, data, STEP):
         history.append(state)
@@ -82,14 +82,14 @@ def steps(
     parts: tuple[Sequence[Leaf], Sequence[Leaf]],
     every: float,
     bar: Progress,
-) -> Iterator[tuple[Fitted, StreamState]]:
+) -> Iterator[tuple[Fitted, HeldOutError]]:
     """Fits after each step through the second part of the leaves; the first is held out."""
     held, train = parts
     with bar.shared():
         each = [sum_of(recipe, empty, row, reading, [leaf], apart=True).value for leaf in held]
     tests, so_far = [moments for moments in each if moments.n], TreeSum[PartialSum]()
     read, rows = rows_in(held), rows_in([*held, *train])
-    for step, (start, stop) in enumerate(ends(len(train), every)):
+    for step, (start, stop) in enumerate(step_bounds(len(train), every)):
         with bar.shared():
             so_far.add(step, sum_of(recipe, empty, row, reading, train[start:stop]))
         read += rows_in(train[start:stop])
@@ -117,7 +117,7 @@ def held_out(n_leaves: int) -> int:
     return held
 
 
-def ends(count: int, every: float) -> list[tuple[int, int]]:
+def step_bounds(count: int, every: float) -> list[tuple[int, int]]:
     """Leaves start:stop of each step: ``every`` as a share of all, or a factor above 1."""
     if every > 1:
         sizes = [math.ceil(count * every**-k) for k in range(64) if count * every**-k > 1]
@@ -153,7 +153,7 @@ def sum_of(
     folds = 0 if apart else recipe.n_folds(row.n_targets)
     if folds:
         statistic = ByFold(statistic, folds, places, RUNS, slabs_in(fitted.scales, fitted.n_inputs))
-    return reading.add_up(statistic, leaves, words="looking")
+    return reading.sum_leaves(statistic, leaves, words="looking")
 
 
 def rows_in(leaves: Sequence[Leaf]) -> int:

@@ -16,6 +16,7 @@ from rff_stream.errors import DataError, ModelError, warn
 from rff_stream.execution import Reading
 from rff_stream.families import DrawnMap
 from rff_stream.label_forms import former_texts
+from rff_stream.model.checked_values import is_in_memory
 from rff_stream.model.counted_rows import RowIdentity, batch_of_label, contents_by_label
 from rff_stream.model.file_batches import (
     CountedFiles,
@@ -27,11 +28,10 @@ from rff_stream.model.file_batches import (
     read_file,
 )
 from rff_stream.model.fit import fit, solve
-from rff_stream.model.fitted import Added, Fitted, Ledger
+from rff_stream.model.fitted import CountedBatch, Fitted, Ledger
 from rff_stream.model.input_rows import Opened
 from rff_stream.model.persistence import keep_answer
 from rff_stream.model.recipe import PassRequest, Recipe
-from rff_stream.model.values_in_memory import in_memory
 from rff_stream.moments import AugmentedRow
 from rff_stream.sources import Selection, Source
 from rff_stream.sources.data_files import DataFile
@@ -48,7 +48,7 @@ ATTEMPTS = 100
 class Update:
     """What an update found: batches, what is not written yet, and files that were counted."""
 
-    added: tuple[Added, ...] = ()
+    added: tuple[CountedBatch, ...] = ()
     waiting: str = ""
     known: tuple[str, ...] = ()
 
@@ -129,7 +129,7 @@ def partial_fit(
 ) -> Fitted:
     """One more batch of rows; the first one makes the map, unless one was given."""
     batch = None if batch is None else checked_id(batch)
-    if batch is not None and not in_memory(data.X):
+    if batch is not None and not is_in_memory(data.X):
         raise ModelError(
             f"A batch by name needs rows in memory, but X is a {type(data.X).__name__}. Use "
             "update()."
@@ -152,7 +152,7 @@ def partial_fit(
         labels = {**mine.labels(), "seen": seen}
         store.append(batch or f"batch {uuid.uuid4().hex}", recipe.packed(groups), labels)
         return as_stored(recipe, fitted, store)[0]
-    return add_batches(recipe, fitted, (Added(batch or "", groups, seen, mine),))
+    return add_batches(recipe, fitted, (CountedBatch(batch or "", groups, seen, mine),))
 
 
 def ingest(recipe: Recipe, fitted: Fitted, store: MomentStore, later: LaterRows) -> Update:
@@ -166,7 +166,7 @@ def ingest(recipe: Recipe, fitted: Fitted, store: MomentStore, later: LaterRows)
         new = [count_file(recipe, fitted, store, later.data, each) for each in found.new]
         counted = tuple(each for each in new if each is not None)
         return Update(counted, ", ".join(found.waiting), found.known)
-    added: list[Added] = []
+    added: list[CountedBatch] = []
     for _ in range(ATTEMPTS):
         ledger = Ledger.of(store.ever().values())
         looked = NewRowFinder(recipe, fitted, ledger, store.row, later).read()
@@ -192,7 +192,7 @@ def new_files(store: MomentStore, later: LaterRows, files: Sequence[DataFile]) -
 
 def count_file(
     recipe: Recipe, fitted: Fitted, store: MomentStore, data: Selection, new: NewFile
-) -> Added | None:
+) -> CountedBatch | None:
     """Read one file and commit it, after what it replaces is forgotten; None if another did."""
     added = read_file(recipe, fitted, store.row, data, new)
 
@@ -264,7 +264,7 @@ def as_stored(recipe: Recipe, fitted: Fitted, store: MomentStore) -> tuple[Fitte
     return replace(solved, answer_name=answer, n_missing=missing), batches
 
 
-def add_batches(recipe: Recipe, fitted: Fitted, added: tuple[Added, ...]) -> Fitted:
+def add_batches(recipe: Recipe, fitted: Fitted, added: tuple[CountedBatch, ...]) -> Fitted:
     """A model in memory with some batches more, and its answer."""
     if not added:
         return fitted
@@ -362,9 +362,9 @@ class NewRowFinder:
         record = record_of(source, growth.dim, growth.start, growth.stop)
         groups, seen = self.read_sums(replace(opened, source=part))
         id = f"{growth.dim} {growth.start}:{growth.stop}"
-        return Update((Added(id, groups, seen, Ledger((record,))),), growth.waiting)
+        return Update((CountedBatch(id, groups, seen, Ledger((record,))),), growth.waiting)
 
-    def read_batch(self, opened: Opened, data: Selection) -> Iterator[Added]:
+    def read_batch(self, opened: Opened, data: Selection) -> Iterator[CountedBatch]:
         """All rows, under their name; those in memory need none."""
         batch = self.later.batch
         if batch is None and not opened.in_memory:
@@ -376,9 +376,9 @@ class NewRowFinder:
         identity = RowIdentity.of(opened, data, self.ledger)
         if not identity.is_counted(self.ledger, batch):
             groups, seen = self.read_sums(opened)
-            yield Added(batch or identity.content, groups, seen, identity.under(batch))
+            yield CountedBatch(batch or identity.content, groups, seen, identity.under(batch))
 
-    def read_labels(self, opened: Opened, by: str) -> Iterator[Added]:
+    def read_labels(self, opened: Opened, by: str) -> Iterator[CountedBatch]:
         """Every label that is not known as a batch of its own."""
         recipe, fitted = self.recipe, self.fitted
         data = replace(self.later.data, by=fitted.labels_by)
@@ -392,10 +392,10 @@ class NewRowFinder:
         new = self.new_labels(request, by)
         if not new:
             return
-        groups, _ = recipe.add_up(request, DrawnMap(fitted.features, self.row, fitted.scales))
+        groups, _ = recipe.sum_rows(request, DrawnMap(fitted.features, self.row, fitted.scales))
         for label, (name, content) in new.items():
             kept = {label if fitted.labels_by is not None else None: groups[label]}
-            yield Added(name, kept, groups[label].n, Ledger(batches={name: content}))
+            yield CountedBatch(name, kept, groups[label].n, Ledger(batches={name: content}))
 
     def new_labels(self, request: PassRequest, by: str) -> dict[Any, tuple[str, str]]:
         """Labels that are not known as batches, with the name and the content of each."""

@@ -221,7 +221,7 @@ def grid_of(box: Float64, size: int) -> tuple[Float64, Float64, Float64]:
 
 def mean_of(model: Any, x: Array) -> Float64:
     """Predictions (n, T) of rows (n, d) by position, whatever names the model knows."""
-    answer = model._held().answer
+    answer = model._require_fit().answer
     if hasattr(answer, "mean"):
         return np.asarray(answer.mean()(x))
     if not hasattr(model, "coef_"):
@@ -237,4 +237,4 @@ def std_of(model: Any, x: Array, *, noise: bool) -> Float64 | None:
     """Standard deviations (n, T); None for a model that has none."""
     if not hasattr(model, "predict_interval"):
         return None
-    return np.asarray(model._held().answer.std(noise)(x))
+    return np.asarray(model._require_fit().answer.std(noise)(x))

@@ -387,7 +387,7 @@ def _pairs(
     std = std_of(model, x, noise=True)
     spread = None if std is None else std[:, target]
     if X is None and std is not None:
-        left_out = model._held().answer.leave_one_out(np.column_stack([x, seen, w]))
+        left_out = model._require_fit().answer.leave_one_out(np.column_stack([x, seen, w]))
         return (seen - left_out)[:, target], seen[:, target], spread, "each row left out"
     return mean_of(model, x)[:, target], seen[:, target], spread, words
 

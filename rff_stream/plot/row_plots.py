@@ -228,8 +228,8 @@ def components(shares: Any, ax: Axes | None = None) -> Axes:
         If the shares are no row of numbers.
     """
     found = getattr(shares, "explained_variance_ratio_", shares)
-    if hasattr(shares, "_held"):
-        shares._held()
+    if hasattr(shares, "_require_fit"):
+        shares._require_fit()
     if np.ndim(found) > 1:
         raise ValueError(
             f"shares have shape {np.shape(found)}, but a share is one number. Give (K,)."

@@ -299,7 +299,7 @@ def variable_from(
         "labels": labels,
         "file": str(variable.encoding.get("source", "")),
     }
-    if variable.chunks is not None or in_memory(variable):
+    if variable.chunks is not None or is_loaded(variable):
         values = variable.data
         return variable_of(name, dims, values if variable.chunks else without_zone(values), **more)
     bounds, chunked = chunks_of(variable)
@@ -340,7 +340,7 @@ def masked(name: str, variable: xarray.Variable) -> xarray.Variable:
     plain.attrs = {key: variable.attrs[key] for key in marks}
     decoded = xarray.decode_cf(xarray.Dataset({"values": plain}), decode_times=False)
     found = decoded["values"].variable
-    found = found.load() if variable.chunks is None and in_memory(variable) else found
+    found = found.load() if variable.chunks is None and is_loaded(variable) else found
     found.attrs = {key: each for key, each in variable.attrs.items() if key not in marks}
     found.encoding = variable.encoding | found.encoding
     return found
@@ -379,7 +379,7 @@ def first_of(values: Any) -> Any:
     return next((value for value in flat if value is not None and value == value), None)
 
 
-def in_memory(variable: xarray.Variable) -> bool:
+def is_loaded(variable: xarray.Variable) -> bool:
     """Whether the values are loaded."""
     return bool(variable._in_memory)
 
@@ -390,7 +390,7 @@ def calendar_of(variable: xarray.Variable) -> str:
         return ""
     if "since" in str(variable.encoding.get("units", "")):
         return str(variable.encoding.get("calendar", "standard"))
-    if not in_memory(variable):
+    if not is_loaded(variable):
         return ""
     first = np.asarray(variable[(0,) * variable.ndim].values).item()
     return str(getattr(first, "calendar", ""))

@@ -160,8 +160,8 @@ def is_text(variable: Variable) -> bool:
     strings = variable.holds is not None and variable.holds.kind == "strings"
     if strings or variable.dtype.kind in "SUT":
         return True
-    in_memory = variable.dtype.kind == "O" and variable.kind == "memory"
-    values = variable.data.ravel() if in_memory else ()
+    has_objects = variable.dtype.kind == "O" and variable.kind == "memory"
+    values = variable.data.ravel() if has_objects else ()
     known = (v for v in values if v is not None and (np.ndim(v) or v == v))  # of lists, no NaN
     return isinstance(next(known, None), str)
 

@@ -278,7 +278,7 @@ class Place:
 
 def open_zarr(X: Any, versions: Versions | None, selection: Selection) -> Source:
     """A source of the rows of a Zarr group: labelled where xarray wrote it."""
-    place = place_of(X, selection.storage_options)
+    place = located(X, selection.storage_options)
     before = ChunkRule(absent=selection.missing_chunks == "fill")  # a fill value is known
     store = CheckedStore(place.store, place.name, default=before, versions=versions)
     group = open_node(store, place)
@@ -303,7 +303,7 @@ def open_one(array: Any, selection: Selection) -> Source:
     return arrays.open_container(replace(selection, X=array))
 
 
-def place_of(X: Any, storage_options: Mapping[str, Any] | None) -> Place:
+def located(X: Any, storage_options: Mapping[str, Any] | None) -> Place:
     """Store and path of what the user gave."""
     if isinstance(X, (zarr.Group, zarr.Array)):
         store = X.store_path.store

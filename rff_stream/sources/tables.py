@@ -397,12 +397,12 @@ def in_tuples(members: Sequence[Any], columns: Sequence[Any]) -> Any:
     first = members[0]
     first = first[sorted(columns, key=list(first.columns).index)]
     whole = first.map_partitions(
-        together, *members[1:], align_dataframes=False, enforce_metadata=False, meta=first._meta
+        as_tuple, *members[1:], align_dataframes=False, enforce_metadata=False, meta=first._meta
     )
     return whole.simplify().lower_completely()
 
 
-def together(*blocks: Any) -> tuple[Any, ...]:
+def as_tuple(*blocks: Any) -> tuple[Any, ...]:
     """The blocks of one partition as one value; the leaf checks their lengths."""
     return blocks
 

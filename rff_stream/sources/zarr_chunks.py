@@ -296,7 +296,7 @@ class CheckedStore(WrapperStore[Store]):
     def check_absent(self, key: str) -> None:
         """An absent chunk is allowed by the rule of its array, and was absent from the start."""
         rule = self.rule_of(key)
-        if rule.there is not None and rule.there.holds(place_of(key, len(rule.there.grid))):
+        if rule.there is not None and rule.there.holds(chunk_index_of(key, len(rule.there.grid))):
             why = f"was there when the run began, but {here()} does not see it{self.no_folder()}"
             raise ChunkError(self.message(key, why, GONE))
         if not rule.absent:
@@ -376,7 +376,7 @@ def here() -> str:
     return f"{socket.gethostname()} (process {os.getpid()})"
 
 
-def place_of(name: str, ndim: int) -> tuple[int, ...]:
+def chunk_index_of(name: str, ndim: int) -> tuple[int, ...]:
     """Place of a chunk in the grid of chunks: (0, 1) of "t/c/0/1" and of "t/0.1"."""
     numbers = re.findall(r"\d+", name)
     return tuple(int(number) for number in numbers[len(numbers) - ndim :])
@@ -597,7 +597,7 @@ class CheckedArray:
     def broken(self, key: Any) -> tuple[str, Exception] | None:
         """The first chunk of a failed slice that fails on its own, and how."""
         for name in self.trace_chunks(key):
-            place = place_of(name, self.array.ndim)
+            place = chunk_index_of(name, self.array.ndim)
             try:
                 self.array[self.region(place)]
             except Exception as cause:
@@ -627,14 +627,14 @@ class CheckedArray:
         sizes = self.array.shards or self.array.chunks
         grid = tuple(-(-n // size) for n, size in zip(self.array.shape, sizes, strict=True))
         names = names_of_chunks(store._store, path)
-        there = Listing.of(grid, (place_of(name, self.array.ndim) for name in names))
+        there = Listing.of(grid, (chunk_index_of(name, self.array.ndim) for name in names))
         store.rules[path] = replace(rule, there=there)
 
     def stamps_along(self, axis: int) -> tuple[dict[int, dict[str, str]], int]:
         """By row of chunks along an axis: stamps of its files by their other places; its length."""
         rows: dict[int, dict[str, str]] = {}
         for name, stamp in stamps_of(self.array.store_path.store._store, self.array.path).items():
-            place = place_of(name, self.array.ndim)
+            place = chunk_index_of(name, self.array.ndim)
             if len(place) == self.array.ndim:
                 others = ".".join(str(p) for i, p in enumerate(place) if i != axis)
                 rows.setdefault(place[axis], {})[others] = stamp
@@ -665,7 +665,7 @@ class CheckedArray:
         their index.
         """
         names = names_of_chunks(self.array.store_path.store._store, self.array.path)
-        places = [place_of(name, self.array.ndim) for name in names]
+        places = [chunk_index_of(name, self.array.ndim) for name in names]
         rows: dict[int, set[tuple[int, ...]]] = {}
         size = int((self.array.shards or self.array.chunks)[axis])
         first, last = max(start - 1, 0) // size, -(-stop // size)

@@ -41,7 +41,7 @@ class AddedFields(ABC):
     def matched(self, other: Self) -> Self:
         """The other value in the form of this one; refuses one of other columns or another fit."""
 
-    def place_of(self, target: str | None) -> int:
+    def target_index(self, target: str | None) -> int:
         """The number of a target; of the only one, where none is named.
 
         Raises ValueError: if no target has this name, or there are several to name one of.

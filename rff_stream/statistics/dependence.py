@@ -113,7 +113,7 @@ class DependenceScores(AddedFields):
             If a sample has fewer than five rows for each entry of s, or no target has this name.
         """
         other = self.matched(other)
-        place = self.place_of(target)
+        place = self.target_index(target)
         d, size = len(self.inputs), self.total[place].size
         different = [round(each.n / each.copies) for each in (self, other)]
         fewest = min(different)

@@ -74,7 +74,7 @@ class GradientProducts(AddedFields):
             If no target has this name, or several are added whose variances are not known.
         """
         if target is not None or len(self.targets) == 1:
-            return np.asarray(self.outer[self.place_of(target)] / self.weight)
+            return np.asarray(self.outer[self.target_index(target)] / self.weight)
         if np.isnan(self.variance).any():
             raise ValueError(
                 f"The variances of the {len(self.targets)} targets are not known, because the "

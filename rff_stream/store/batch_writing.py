@@ -15,7 +15,16 @@ from rff_stream.contracts import Packed
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.store.atomic import OutputKind, exists, replacing
-from rff_stream.store.commit_log import FORMAT, Batch, Entry, Gone, Log, LogState, Replaced, is_root
+from rff_stream.store.commit_log import (
+    FORMAT,
+    Batch,
+    Entry,
+    Log,
+    LogState,
+    RemovedBatch,
+    Replaced,
+    is_root,
+)
 from rff_stream.store.files import Files, Manifest, sha256, write_vouched
 from rff_stream.store.local import LocalFiles, open_files
 from rff_stream.store.moments_codec import (
@@ -90,12 +99,12 @@ def checked_id(id: Any) -> str:
 
 def is_there(state: LogState, key: str, content: str) -> bool:
     """Whether this very content was committed under this id; refuses what it must not become."""
-    found: Batch | Gone | None = state.live.get(key) or state.gone.get(key)
+    found: Batch | RemovedBatch | None = state.live.get(key) or state.gone.get(key)
     if found is None:
         if key.startswith(COMPACTED):
             raise ModelError(f"The id {key!r} begins as those that compact gives. Choose another.")
         return False
-    if isinstance(found, Gone) and found.op == "forget":
+    if isinstance(found, RemovedBatch) and found.op == "forget":
         raise ModelError(
             f"The batch {key!r} was forgotten on {found.time} (entry {found.number}), and an id "
             "is not used twice. To count the batch again, append it under a new id."

@@ -48,7 +48,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class RemovedBatch:
     """What is remembered of a batch that is no longer there by itself."""
 
     op: str
@@ -145,7 +145,7 @@ class LogState:
 
     def __init__(self) -> None:
         self.live: dict[str, Batch] = {}
-        self.gone: dict[str, Gone] = {}
+        self.gone: dict[str, RemovedBatch] = {}
 
     def apply(self, entry: Entry, commit: str, place: str) -> None:
         """Take one more entry."""
@@ -155,7 +155,7 @@ class LogState:
             if batch is None:
                 raise ModelError(f"{place} removes {key!r}, which does not exist: the log is torn.")
             was = batch.content, batch.data, batch.labels
-            self.gone[key] = Gone(entry.op, entry.number, entry.time, *was)
+            self.gone[key] = RemovedBatch(entry.op, entry.number, entry.time, *was)
         batch = entry.batch(commit)
         if batch is not None:
             if batch.id in self.live or batch.id in self.gone:
@@ -187,7 +187,7 @@ class LogState:
                 state.live[key] = Batch(**{**value, "id": key, "groups": groups})
             for key, value in plain["gone"].items():
                 _check_fields(value)
-                state.gone[key] = Gone(**value)
+                state.gone[key] = RemovedBatch(**value)
         except (KeyError, TypeError, AttributeError) as error:
             raise ModelError(f"{place} holds a state that cannot be read: {error!r}.") from error
         return state

@@ -42,7 +42,7 @@ from rff_stream.descents.statistic import (
     LEAST_TOL,
     LossStatistic,
     descents,
-    follow_corners,
+    minimise_nonsmooth,
 )
 from rff_stream.errors import warn
 from rff_stream.execution.scheduler import thread_count
@@ -201,7 +201,7 @@ class WholeClasses:
         return Descended(
             LinearLogOdds(request.features, linear, supports, laplace),
             passes=state.passes
-            + (start is not None and not request.loss.cornered)  # the loss there is a read, too
+            + (start is not None and not request.loss.nonsmooth)  # the loss there is a read, too
             + (laplace is not None and laplace.spread > 0),
             converged=state.converged,
             objective=tuple(value / problem.system.weight for value in state.history),
@@ -241,7 +241,7 @@ def _statistic(request: LossRequest) -> LossStatistic:
     """What sums the loss; its coefficients are not set."""
     features, loss = request.features, request.loss
     nothing = np.empty((features.n_components, 0))
-    newton = request.row if loss.n_classes == 2 or loss.cornered else None
+    newton = request.row if loss.n_classes == 2 or loss.nonsmooth else None
     weights = dict(request.written_weight)
     return LossStatistic(
         features, loss, request.written, nothing, np.empty(0), (), weights, newton, request.sums
@@ -339,7 +339,7 @@ def _states(
 ) -> Iterator[Descent]:
     """Descents that read the rows; those of the hinge begin at the least-squares scores ±1."""
     statistic, most = _statistic(request), request.max_passes
-    if not request.loss.cornered:
+    if not request.loss.nonsmooth:
         tol = request.tol * unit**0.5
         return descents(request.passes, statistic, problem, start, tol=tol, max_passes=most)
     if start is None:
@@ -347,14 +347,14 @@ def _states(
         start = 2 * least.coef, 2 * least.intercept - 1
         if request.loss.n_classes == 2:
             start = start[0][:, 1:], start[1][1:]
-    return follow_corners(
+    return minimise_nonsmooth(
         request.passes, statistic, problem, start, unit=1.0, tol=request.tol, max_passes=most
     )
 
 
 def _unit(request: LossRequest) -> float:
     """The mean loss of the best constant: what tolerances are shares of; 1 for the hinge."""
-    if request.loss.cornered:
+    if request.loss.nonsmooth:
         return 1.0
     return loss_at_constant(request.loss, request.classes.weights)
 

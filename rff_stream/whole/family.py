@@ -12,7 +12,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.dual import ridge_of_rows
-from rff_stream.answers.early_stopping import StreamState
+from rff_stream.answers.early_stopping import HeldOutError
 from rff_stream.answers.evidence import evidence, evidence_at
 from rff_stream.answers.penalty_selection import HIGHEST, Selection, cross_validate, gcv
 from rff_stream.answers.posterior import Posterior
@@ -122,7 +122,7 @@ class ProcessAnswer:
         stds = (self.std(noise)(x) for noise in (False, True))
         return LeftOut.of_std(self.leave_one_out(sample), *stds)
 
-    def state(self, tests: Sequence[Moments], n_rows: int, fraction: float) -> StreamState:
+    def state(self, tests: Sequence[Moments], n_rows: int, fraction: float) -> HeldOutError:
         return self.linear.state(tests, n_rows, fraction)
 
     def attributes(self, flat: bool) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def test_it_is_the_test_of_two_means(model, rng):
     X, y, label = days(rng, 2)
     found = rs.inspect.dependence_drift(model, X, y, by=label, reference=0, n_directions=1)[1]
     step = metric_statistic(model, 1)
-    slopes = reference.slopes(model._held().answer.mean(), X)[:, :, 0] * step.unit
+    slopes = reference.slopes(model._require_fit().answer.mean(), X)[:, :, 0] * step.unit
     along = np.column_stack([np.ones(len(X)), slopes @ np.linalg.pinv(step.directions).T])
     z = (X - step.origin) / step.unit
     scores = (y - model.predict(X))[:, None] * np.einsum("ij,ik->ijk", z, along).reshape(len(X), -1)

@@ -10,7 +10,7 @@ import pytest
 import rff_stream as rs
 from rff_stream import leaf_layout as layout
 from rff_stream.answers.early_stopping import (
-    StreamState,
+    HeldOutError,
     has_settled,
     leaf_errors,
     limit_of_ratio,
@@ -103,7 +103,7 @@ def test_an_interval_covers_skewed_leaves() -> None:
         for _ in range(1500):
             weights = rng.integers(900, 1100, h).astype(float)
             errors = (weights * (1 + rng.standard_normal(h) ** 2))[:, None]
-            state = StreamState(1, 0.1, *root_ratio(errors, weights), errors, weights)
+            state = HeldOutError(1, 0.1, *root_ratio(errors, weights), errors, weights)
             low, high = state.interval()
             covered.append(low[0] <= truth <= high[0])
         assert 0.9 < np.mean(covered) < 0.97
@@ -179,10 +179,10 @@ def test_the_same_seed_gives_the_same_states_on_any_number_of_threads():
 def test_settled_means_that_twice_the_rows_won_little():
     weights = np.ones(8)
 
-    def state(n: int, mean: float, spread: float = 0.0) -> StreamState:
+    def state(n: int, mean: float, spread: float = 0.0) -> HeldOutError:
         errors = (mean + spread * np.linspace(-1, 1, 8))[:, None]
         rmse, se = root_ratio(errors, weights)
-        return StreamState(n, n / 5000, rmse, se, errors, weights)
+        return HeldOutError(n, n / 5000, rmse, se, errors, weights)
 
     assert not has_settled([state(100, 1.0)], 0.5)
     assert not has_settled([state(100, 1.0), state(150, 1.0)], 0.5), "not twice the rows yet"

@@ -15,7 +15,7 @@ from boxes.moments import BoxMoments
 from boxes.predictors import BoxTable, draw_boxes
 from boxes.statistic import BoxStatistic
 from rff_stream._array import Array, Float64
-from rff_stream.answers.early_stopping import StreamState, state_of_errors
+from rff_stream.answers.early_stopping import HeldOutError, state_of_errors
 from rff_stream.contracts import RowFunction, Slopes, Statistic
 from rff_stream.execution import Reading
 from rff_stream.families.parameters import check_inputs, number_or_array
@@ -60,7 +60,7 @@ class BoxProcess:
     def slopes(self) -> Slopes:
         return BoxTable(self.features, self.values).slopes
 
-    def state(self, tests: Sequence[BoxMoments], n_rows: int, fraction: float) -> StreamState:
+    def state(self, tests: Sequence[BoxMoments], n_rows: int, fraction: float) -> HeldOutError:
         f = self.values - self.target_origin
         errors = np.stack(
             [

@@ -281,9 +281,9 @@ def test_a_new_label_in_a_batch_is_a_class_and_named(rng):
         model.partial_fit(X[rest], y[rest])
     assert model.classes_.tolist() == [0, 1, 2]
     assert model.score(X, y) > 0.6
-    announced = rs.KernelClassifier(**QUIET).partial_fit(X[first], y[first], classes=[0, 1])
+    declared_classes = rs.KernelClassifier(**QUIET).partial_fit(X[first], y[first], classes=[0, 1])
     with pytest.raises(ValueError, match="Label 2 is not among the classes"):
-        announced.partial_fit(X[rest], y[rest])
+        declared_classes.partial_fit(X[rest], y[rest])
 
 
 def test_batches_are_the_model_of_all_rows(rng):

@@ -109,9 +109,9 @@ def test_a_stored_model_refuses_a_class_that_it_was_not_saved_with(tmp_path):
     assert MomentStore.open(path).ids() == ["fit"], "nothing was counted"
     found = CliRunner().invoke(main, ["update", str(path), str(cube)])
     assert found.exit_code == 2 and "Label 2 is not among" in found.stderr
-    announced = rs.load(tmp_path / "N.zarr").update(cube)
-    assert announced.classes_.tolist() == [0, 1, 2] and announced.n_rows_ == 30 * 40
-    assert (announced.predict(cube).values == 2).any()
+    declared_classes = rs.load(tmp_path / "N.zarr").update(cube)
+    assert declared_classes.classes_.tolist() == [0, 1, 2] and declared_classes.n_rows_ == 30 * 40
+    assert (declared_classes.predict(cube).values == 2).any()
 
 
 def test_in_memory_a_new_class_is_named_and_grows(tmp_path):

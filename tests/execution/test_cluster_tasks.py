@@ -115,7 +115,7 @@ def test_a_task_that_kills_its_workers_names_every_box_that_it_read(
     assert (len(leaves), layout.leaves_a_task(threads=2)) == (LEAVES, TOGETHER)
     own.add_worker(threads=2)
     with connected(own, 1), pytest.raises(ClusterError, match="killed its workers") as caught:
-        Pass(source, token="fatal", progress=False).add_up(Summation(fatal(), leaves, layout))
+        Pass(source, token="fatal", progress=False).run(Summation(fatal(), leaves, layout))
     message = str(caught.value)
     # Dask blames what waited on the dead worker, too: leaves alone, as there are no sums to add.
     found = re.search(r"task 'rff_leaf-(\d+) ", message)
@@ -139,7 +139,7 @@ def test_a_job_that_the_scheduler_cannot_load_is_said(own: Processes, store: Pat
     layout = lay_out(source, 1e-5)
     own.add_worker()
     with connected(own, 1), pytest.raises(ClusterError, match="cannot load") as caught:
-        Pass(source, token="elsewhere", progress=False).add_up(
+        Pass(source, token="elsewhere", progress=False).run(
             Summation(Elsewhere(), Leaves(source, layout), layout)
         )
     assert own.address in str(caught.value)

@@ -42,7 +42,7 @@ LOSSES = {
     "poisson": Poisson(),
     "negative_binomial": NegativeBinomial(0.4),
 }
-CORNERED = [name for name, loss in LOSSES.items() if loss.cornered]
+CORNERED = [name for name, loss in LOSSES.items() if loss.nonsmooth]
 
 
 class Data:
@@ -231,7 +231,7 @@ def test_poisson_is_scikit_learns(data):
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_slopes_and_curvatures_are_those_of_the_values(name, data):
-    loss = LOSSES[name].with_width(0.05) if LOSSES[name].cornered else LOSSES[name]
+    loss = LOSSES[name].with_width(0.05) if LOSSES[name].nonsmooth else LOSSES[name]
     y = data.y(loss)[:, None]
     F, step = 0.5 * np.sin(np.arange(len(y)))[:, None], 1e-5
     ahead, behind = loss.values(F + step, y), loss.values(F - step, y)

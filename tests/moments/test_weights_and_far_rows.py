@@ -74,7 +74,7 @@ def test_copies_at_the_same_places_of_two_batches_are_counted_as_they_are(
         warnings.simplefilter("always", NumericalWarning)
         model.fit(x, y, batch="a").update(x, y, batch="b")
     assert any("Each row occurs 2 times" in str(each.message) for each in caught)
-    sample = model._held().total.sample
+    sample = model._require_fit().total.sample
     assert (np.diff(sample.keys[::2]) > 0).all()
     found = distinct_rows(sample.rows, model.n_rows_, sample.keys)
     assert len(found) == len(sample.keys) // 2

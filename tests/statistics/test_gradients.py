@@ -71,7 +71,7 @@ def plain(**parameters: Any) -> rs.KernelRidge:
 def test_it_is_that_of_finite_differences(name, X, Y):
     model = FITS[name]
     model.fit(X, np.rint(Y[:, 1]) if name == "counts" else Y)
-    x, answer = X[:40], model._held().answer
+    x, answer = X[:40], model._require_fit().answer
     mean = answer.linear.mean() if name == "counts" else answer.mean()
     found = rs.inspect.gradient_outer_product(model, x)
     wanted = reference.gradient_outer_product(mean, x)
@@ -104,7 +104,7 @@ def test_a_classifier_has_slopes_of_its_scores(features, n_classes, X):
     model.set_params(n_components=64).fit(X, kinds)
     x = X[:30]
     found = rs.inspect.gradient_outer_product(model, x)
-    wanted = reference.gradient_outer_product(model._held().answer.log_odds.predictor(), x)
+    wanted = reference.gradient_outer_product(model._require_fit().answer.log_odds.predictor(), x)
     np.testing.assert_allclose(found.outer, wanted, atol=1e-5 * abs(wanted).max())
     assert len(found.targets) == (1 if n_classes == 2 else 3)
     assert model.importance_["x0"] > model.importance_["x2"]

@@ -46,7 +46,7 @@ def made():
 def test_it_is_the_least_squares_step_of_residuals(made):
     model, X, y, _ = made
     step, x = rs.inspect.metric_step(model, X[:200], y[:200]), X[:200]
-    slopes = reference.slopes(model._held().answer.mean(), x)[:, :, 0] * step.unit
+    slopes = reference.slopes(model._require_fit().answer.mean(), x)[:, :, 0] * step.unit
     slopes = slopes @ np.linalg.pinv(step.start).T
     deviation = y[:800].std()
     columns = [np.outer((row - step.origin) / step.unit, own).ravel()

@@ -19,7 +19,7 @@ Target = Literal["numbers", "labels", "none"]
 """What y is: numbers, the class of each row, or nothing that is looked at."""
 
 
-def in_memory(X: Any) -> bool:
+def is_in_memory(X: Any) -> bool:
     """Whether X is an array, list or table in memory, without named dimensions."""
     return kind_of(X) in ("array", "table")
 
@@ -48,7 +48,7 @@ def check_values(
     """
     if target != "none":
         require_target(estimator, selection.y)
-    if not in_memory(selection.X):
+    if not is_in_memory(selection.X):
         return selection, None
     found = with_checked_inputs(estimator, selection, later=later)
     if target == "none":
