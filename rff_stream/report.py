@@ -431,11 +431,11 @@ def drift_section(model: Any, groups: Mapping[Any, Moments]) -> Section:
 
 def provenance(model: Any, place: str | None, store: MomentStore | None) -> Section:
     """Where it comes from: enough to tell two models apart, and to make it again."""
-    asked = json.dumps(model.get_params(deep=False), default=repr, ensure_ascii=False)
+    given = json.dumps(model.get_params(deep=False), default=repr, ensure_ascii=False)
     rows = [
         ("model", place or "in memory"),
         ("map", f"sha256 {model.features_.fingerprint}"),
-        ("parameters", asked),
+        ("parameters", given),
         ("written by", f"rff_stream {__version__}, Python {platform.python_version()}"),
     ]
     if store is not None:

@@ -127,14 +127,14 @@ def ridge_of_rows(
 
     n²R + n³ flops in place of nR² + R³. A penalty at the level of rounding is left to R × R.
     """
-    asked = alpha_of_targets(alpha, moments.row.n_targets)
+    given = alpha_of_targets(alpha, moments.row.n_targets)
     systems = _systems(moments, fit_intercept)
     if systems is not None:
         system, rows, kernel = systems
         rounding = system.n_features * np.finfo(np.float64).eps * float(np.trace(kernel.matrix))
-        if asked.min() > rounding:
-            return _ridge(system, rows, ridge_of(kernel, asked, floor=floor))
-    return ridge(moments, asked, fit_intercept=fit_intercept, floor=floor)
+        if given.min() > rounding:
+            return _ridge(system, rows, ridge_of(kernel, given, floor=floor))
+    return ridge(moments, given, fit_intercept=fit_intercept, floor=floor)
 
 
 def dual(

@@ -151,10 +151,10 @@ def evidence_at(
 ) -> Evidence:
     """The variances at a given α: σₙ² = (ỹᵀWỹ − cᵀβ)/(n − 1), σ_f² = σₙ²/α."""
     found = _decompose(moments, fit_intercept)
-    asked = raised_to_floor(alpha_of_targets(alpha, found.system.n_targets), found.eta, floor)
-    if (asked == 0).any():
+    given = raised_to_floor(alpha_of_targets(alpha, found.system.n_targets), found.eta, floor)
+    if (given == 0).any():
         raise ValueError("alpha=0 has no signal variance. A Gaussian process needs alpha > 0.")
-    return _evidence(found, Profile.of(found), asked)
+    return _evidence(found, Profile.of(found), given)
 
 
 def log_evidence(

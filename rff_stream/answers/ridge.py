@@ -106,13 +106,13 @@ def ridge_of(system: System, alpha: Array | float, *, floor: Floor = "raise_alph
     Where the system is the row space's (:func:`~rff_stream.answers.dual.dual`), ``coef``
     holds its unknowns.
     """
-    asked = alpha_of_targets(alpha, system.n_targets)
+    given = alpha_of_targets(alpha, system.n_targets)
     few = system.n <= VERY_FEW_ROWS * system.n_features
-    if few or len(np.unique(asked)) > MANY_ALPHAS or not asked.all():
-        return ridge_at(decompose(system), asked, floor=floor)
-    if not _clear_of_floor(system, float(asked.min())):
-        return _ridge_near_floor(system, asked, floor)
-    return _ridge_by_factor(system, asked, None)
+    if few or len(np.unique(given)) > MANY_ALPHAS or not given.all():
+        return ridge_at(decompose(system), given, floor=floor)
+    if not _clear_of_floor(system, float(given.min())):
+        return _ridge_near_floor(system, given, floor)
+    return _ridge_by_factor(system, given, None)
 
 
 def ridge_at(
@@ -131,11 +131,11 @@ def ridge_at(
     return Ridge(coef, system.intercept(coef), used, df, eta)
 
 
-def _ridge_near_floor(system: System, asked: Float64, floor: Floor) -> Ridge:
+def _ridge_near_floor(system: System, given: Float64, floor: Floor) -> Ridge:
     """Where the test failed: eigenvalues, then the factor at α raised to η."""
     eigenvalues = linalg.eigvalsh(system.matrix, check_finite=False)
     eta = rounding_floor(eigenvalues)
-    return _ridge_by_factor(system, raised_to_floor(asked, eta, floor), eta)
+    return _ridge_by_factor(system, raised_to_floor(given, eta, floor), eta)
 
 
 def _ridge_by_factor(system: System, alpha: Float64, eta: float | None) -> Ridge:

@@ -130,26 +130,26 @@ class CellClasses:
             )
 
     def draw(
-        self, pilot: Pilot, inputs: Sequence[str], asked: MapParameters, plan: Plan
+        self, pilot: Pilot, inputs: Sequence[str], parameters: MapParameters, plan: Plan
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
-        features: Any = asked.features
+        features: Any = parameters.features
         n_rows, scales = pilot.without_copies(plan.n_rows), dict[str, Array]()
         if not isinstance(features, LocalFeatures):
             pilot, cost = pilot.with_bounded_inputs(), cell_cost(features, n_rows, len(inputs))
-            encoding = encoding_of(features) or around_the_globe(asked, pilot.x)
-            encoding = behind(encoding, matrix_of(asked.metric), pilot.x)
-            kernel = asked.kernels.known
+            encoding = encoding_of(features) or around_the_globe(parameters, pilot.x)
+            encoding = behind(encoding, matrix_of(parameters.metric), pilot.x)
+            kernel = parameters.kernels.known
             if kernel is None:
                 with single_threaded_blas():
-                    found = _search_class_windows(pilot, asked, cost, n_rows, encoding)
+                    found = _search_class_windows(pilot, parameters, cost, n_rows, encoding)
                 kernel, encoding = in_metric(found, encoding, pilot.x)
                 cost, scales = cost_of_shape(cost, found.shape, n_rows), found.stored
-            features = draw_cells(kernel, pilot, asked, cost, encoding)
+            features = draw_cells(kernel, pilot, parameters, cost, encoding)
         scales["length_scale"] = features.length_scale
         return features, scales
 
-    def statistic(self, asked: SumRequest) -> Statistic:
-        return ClassStatistic(CellStatistic.of(asked), asked.labels)
+    def statistic(self, request: SumRequest) -> Statistic:
+        return ClassStatistic(CellStatistic.of(request), request.labels)
 
     def least_squares(
         self, totals: Totals, class_weight: Mapping[Any, float], alpha: float | str
@@ -241,24 +241,24 @@ def _sides(scores: Float64) -> Float64:
 
 
 def _search_class_windows(
-    pilot: Pilot, asked: MapParameters, cost: CellCost, n_rows: int, encoding: Any
+    pilot: Pilot, parameters: MapParameters, cost: CellCost, n_rows: int, encoding: Any
 ) -> MapChoice:
     """Kernel, metric and sizes of cells that predict left-out classes of pilot rows best."""
-    rng = np.random.default_rng(asked.seed)
+    rng = np.random.default_rng(parameters.seed)
     y = pilot.y[:, 1:] if pilot.y.shape[1] == 2 else pilot.y  # two classes are one target
     rows = RowWindow(encode_rows(encoding, pilot.x), y, pilot.w)
     shape = CellShape(max(min(n_rows // cost.n_cells, len(rows.x)), 1), cost.n_features)
     if not rows.varies:
-        return MapChoice.of_constant(asked.kernels.named[0], rows.x, shape)
-    chosen, windows = isinstance(asked.features, ChosenCells), pilot_windows(rows, rng)
+        return MapChoice.of_constant(parameters.kernels.named[0], rows.x, shape)
+    chosen, windows = isinstance(parameters.features, ChosenCells), pilot_windows(rows, rng)
     search = map_search(
-        rows, windows, True, asked, shape, rng, scores=encoding is None, sizes=chosen
+        rows, windows, True, parameters, shape, rng, scores=encoding is None, sizes=chosen
     )
     y = search.rows.y
     spread = np.where(y.std(axis=0) > 0, y.std(axis=0), 1.0)
     origin = y.mean(axis=0)
     search.errors_of = functools.partial(probability_errors, spread=spread, origin=origin)
-    search.compares_scales = asked.kernels.free
+    search.compares_scales = parameters.kernels.free
     return search_map(search)
 
 

@@ -35,8 +35,8 @@ def cell_cost(features: Any, n_rows: int, d: int) -> CellCost:
         return CellCost(features.n_components, features.n_trees, features.n_cells)
     if isinstance(features, ChosenCells) and n_rows <= EXACT_ROWS:
         return CellCost(max(n_rows, FEWEST_COLUMNS), 1, 1)
-    asked = Cells() if isinstance(features, str) else features
-    r, n_trees, n_cells = asked.sizes(n_rows, d)
+    cells = Cells() if isinstance(features, str) else features
+    r, n_trees, n_cells = cells.sizes(n_rows, d)
     return CellCost(r, n_trees, n_cells)
 
 
@@ -50,7 +50,7 @@ def cost_of_shape(sizes: CellCost, shape: CellShape, n_rows: int) -> CellCost:
 
 
 def draw_cells(
-    kernel: Any, pilot: Pilot, asked: MapParameters, cost: CellCost, encoding: Any
+    kernel: Any, pilot: Pilot, parameters: MapParameters, cost: CellCost, encoding: Any
 ) -> LocalFeatures:
     """Cells of the sizes that are priced, cut and filled from pilot rows."""
     exact = cost.n_cells == 1 and cost.n_features >= len(pilot.x)
@@ -61,8 +61,10 @@ def draw_cells(
             n_cells=cost.n_cells,
             n_trees=cost.n_trees,
             n_components=cost.n_features,
-            rng=asked.seed,
-            dtype="float64" if exact and isinstance(asked.features, ChosenCells) else asked.dtype,
+            rng=parameters.seed,
+            dtype="float64"
+            if exact and isinstance(parameters.features, ChosenCells)
+            else parameters.dtype,
             encoding=encoding,
         )
 

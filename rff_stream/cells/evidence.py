@@ -87,8 +87,8 @@ def cell_evidence(
     found: list[_TreeEvidence] = []
     for tree in count:
         before = found[-1] if found else None
-        asked = None if given is None else float(given[0])
-        found.append(_solved_tree(features, moments, tree, fit_intercept, asked, before))
+        own = None if given is None else float(given[0])
+        found.append(_solved_tree(features, moments, tree, fit_intercept, own, before))
     trees = tuple(each.factored.cells for each in found)
     solved = LocalTrees(features, trees, *facts_of_rows(moments, fit_intercept))
     alphas, noises, values = (

@@ -215,31 +215,33 @@ class CellFamily(Family):
         columns = int(features.n_cells * features.n_components)
         return fresh.n_cells * fresh.n_features / columns
 
-    def check(self, asked: MapParameters, n_inputs: int) -> None:
-        given = asked.features
-        check_cells(given, asked.kernels, n_inputs, asked.metric)
+    def check(self, parameters: MapParameters, n_inputs: int) -> None:
+        given = parameters.features
+        check_cells(given, parameters.kernels, n_inputs, parameters.metric)
 
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
         return PlanRequest(cell_cost(features, n_rows_of(source), len(source.columns.inputs)))
 
-    def foresee(self, request: PlanRequest, asked: MapParameters, n_rows: int) -> PlanRequest:
-        if is_named(asked.penalty, "cv") or is_named(asked.penalty, "gcv"):
+    def foresee(self, request: PlanRequest, parameters: MapParameters, n_rows: int) -> PlanRequest:
+        if is_named(parameters.penalty, "cv") or is_named(parameters.penalty, "gcv"):
             request = replace(request, cost=replace(request.cost, decomposed=True))  # type: ignore[type-var]
-        if isinstance(asked.features, LocalFeatures):
+        if isinstance(parameters.features, LocalFeatures):
             return request
-        if asked.kernels.known is not None:
+        if parameters.kernels.known is not None:
             return request
-        return replace(request, search_seconds=seconds_of_windows(len(asked.kernels.named), n_rows))
+        return replace(
+            request, search_seconds=seconds_of_windows(len(parameters.kernels.named), n_rows)
+        )
 
-    def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:
+    def draw(self, reading: Reading, columns: Columns, parameters: MapParameters) -> DrawnMap:
         """The map, drawn for pilot rows, and what a row of one of its cells means.
 
         A map that is given stays as it is. Length-scales are numbers, those of the kernel, or
         found on compact windows of rows: one for "evidence", else ("ard", and "median", which
         cannot see local scales) one for each input.
         """
-        features: Any = asked.features
-        seed, n_rows, d = asked.seed, n_rows_of(reading.source), len(columns.inputs)
+        features: Any = parameters.features
+        seed, n_rows, d = parameters.seed, n_rows_of(reading.source), len(columns.inputs)
         sizes = cell_cost(features, n_rows, d)
         rows = max(-(-sizes.pilot_rows // PILOT_BLOCKS), PILOT_ROWS)
         pilot = reading.pilot(seed, rows=rows, cells=sizes.all_cells)
@@ -249,19 +251,19 @@ class CellFamily(Family):
         maps: list[Any] = [features]
         if not isinstance(features, LocalFeatures):
             encoding = chosen_map(encoding_of(features), columns.inputs)
-            encoding = encoding or around_the_globe(asked, pilot.x)
-            encoding = behind(encoding, matrix_of(asked.metric), pilot.x)
-            known = asked.kernels.known
+            encoding = encoding or around_the_globe(parameters, pilot.x)
+            encoding = behind(encoding, matrix_of(parameters.metric), pilot.x)
+            known = parameters.kernels.known
             if known is not None:
-                maps = [draw_cells(known, pilot, asked, sizes, encoding)]
+                maps = [draw_cells(known, pilot, parameters, sizes, encoding)]
             else:
                 with single_threaded_blas():
-                    found, scales = _search(reading, pilot, asked, n_rows, sizes, encoding)
+                    found, scales = _search(reading, pilot, parameters, n_rows, sizes, encoding)
                 maps = []
                 for each in found.maps:
                     kernel, before = in_metric(each, encoding, pilot.x)
                     shaped = cost_of_shape(sizes, each.shape, n_rows)
-                    maps.append(draw_cells(kernel, pilot, asked, shaped, before))
+                    maps.append(draw_cells(kernel, pilot, parameters, shaped, before))
         scales["length_scale"] = maps[0].length_scale
         features = joined(maps)
         return DrawnMap(features, family_of(features).row(features, pilot, columns), scales)
@@ -276,8 +278,8 @@ class CellFamily(Family):
             units=columns.units,
         )
 
-    def statistic(self, asked: SumRequest) -> Statistic:
-        return CellStatistic.of(asked)
+    def statistic(self, request: SumRequest) -> Statistic:
+        return CellStatistic.of(request)
 
     def zero(self, features: Any, row: AugmentedRow, order: int) -> CellMoments:
         return CellMoments.zero(row, features.n_trees, features.n_cells)
@@ -351,23 +353,25 @@ def penalties(features: LocalFeatures, weight: float) -> Float64:
 def _search(
     reading: Reading,
     pilot: Pilot,
-    asked: MapParameters,
+    parameters: MapParameters,
     n_rows: int,
     sizes: CellCost,
     encoding: Any,
 ) -> tuple[MapChoice, dict[str, Array]]:
     """Kernel and metric that predict left-out rows best, and what is stored of the search."""
-    rng = np.random.default_rng(asked.seed)
+    rng = np.random.default_rng(parameters.seed)
     rows = RowWindow(encode_rows(encoding, pilot.x), pilot.y, pilot.w)
     cell_rows = max(min(n_rows // sizes.n_cells, len(rows.x)), 1)
     shape = CellShape(cell_rows, sizes.n_features)
     if not rows.varies:
-        return MapChoice.of_constant(asked.kernels.named[0], rows.x, shape), {}
-    blocks, of_pilot = neighbouring_rows(reading, rows, rng, asked.seed, encoding)
-    chosen = isinstance(asked.features, ChosenCells)
-    pays = asked.averages and is_named(asked.penalty, "evidence") and n_rows <= MOST_AVERAGED
+        return MapChoice.of_constant(parameters.kernels.named[0], rows.x, shape), {}
+    blocks, of_pilot = neighbouring_rows(reading, rows, rng, parameters.seed, encoding)
+    chosen = isinstance(parameters.features, ChosenCells)
+    pays = (
+        parameters.averages and is_named(parameters.penalty, "evidence") and n_rows <= MOST_AVERAGED
+    )
     search = map_search(
-        rows, blocks, of_pilot, asked, shape, rng,
+        rows, blocks, of_pilot, parameters, shape, rng,
         scores=encoding is None, sizes=chosen, averages=chosen and pays,
     )  # fmt: skip
     found = search_map(search)

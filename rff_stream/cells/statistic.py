@@ -24,12 +24,12 @@ class CellStatistic:
     sample_rows: int
 
     @classmethod
-    def of(cls, asked: SumRequest) -> Self:
+    def of(cls, request: SumRequest) -> Self:
         """That of a request for sums."""
-        features, row, plan = asked.features, asked.row, asked.plan
+        features, row, plan = request.features, request.row, request.plan
         columns = len(row.inputs) + plan.n_targets + 1
         at_rest = precision_at_rest(plan.sums, plan.n_rows, features.n_cells, columns)
-        return cls(features, row, plan.sums, at_rest, asked.sample_rows)
+        return cls(features, row, plan.sums, at_rest, request.sample_rows)
 
     def start(self) -> Sink:
         return MomentSink(

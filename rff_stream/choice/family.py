@@ -225,62 +225,68 @@ class ChoiceFamily(Family):
     def growth(self, features: Any, n_rows: int) -> float:
         return min(family_of(each).growth(each, n_rows) for each in features.maps)
 
-    def check(self, asked: MapParameters, n_inputs: int) -> None:
-        if isinstance(asked.penalty, str) and asked.penalty != "evidence":
+    def check(self, parameters: MapParameters, n_inputs: int) -> None:
+        if isinstance(parameters.penalty, str) and parameters.penalty != "evidence":
             raise ValueError(
-                f"alpha={asked.penalty!r} but candidates are compared at the penalty of highest "
-                "evidence, or at a number. Use one of these, or one map for "
-                f"alpha={asked.penalty!r}."
+                f"alpha={parameters.penalty!r} but candidates are compared at the penalty of "
+                "highest evidence, or at a number. Use one of these, or one map for "
+                f"alpha={parameters.penalty!r}."
             )
-        given: Any = asked.features
+        given: Any = parameters.features
         for each in getattr(given, "maps", None) or ("whole", "local"):
-            family_of(each).check(replace(asked, features=each), n_inputs)
+            family_of(each).check(replace(parameters, features=each), n_inputs)
 
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
         maps = _members(features, n_components, source)
         several = (family_of(each).request(each, n_components, source) for each in maps)
         return PlanRequest(SeveralCosts(tuple(each.cost for each in several), maps))
 
-    def foresee(self, request: PlanRequest, asked: MapParameters, n_rows: int) -> PlanRequest:
+    def foresee(self, request: PlanRequest, parameters: MapParameters, n_rows: int) -> PlanRequest:
         """The solves of the members; their searches are not counted."""
         assert isinstance(request.cost, SeveralCosts)
         members = []
         for each, cost in zip(request.cost.maps, request.cost.members, strict=True):
-            own = replace(asked, features=each)
+            own = replace(parameters, features=each)
             members.append(family_of(each).foresee(PlanRequest(cost), own, n_rows).cost)
         return replace(request, cost=replace(request.cost, members=tuple(members)))
 
-    def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:
+    def draw(self, reading: Reading, columns: Columns, parameters: MapParameters) -> DrawnMap:
         """Every candidate draws its map; "median" is a search for those of the whole space, too."""
-        members = _members(asked.features, asked.n_components, reading.source)
-        own = replace(asked, kernels=_searched(asked.kernels)) if len(members) > 1 else asked
+        members = _members(parameters.features, parameters.n_components, reading.source)
+        own = (
+            replace(parameters, kernels=_searched(parameters.kernels))
+            if len(members) > 1
+            else parameters
+        )
         drafts = [
             family_of(each).draw(reading, columns, replace(own, features=each)) for each in members
         ]
         features: Any = CandidateFeatures(tuple(draft.features for draft in drafts))
         scales = {name: value for draft in drafts[::-1] for name, value in draft.scales.items()}
         scales.pop("choice", None)  # of the search of a member
-        return DrawnMap(features, self.row(features, reading.pilot(asked.seed), columns), scales)
+        return DrawnMap(
+            features, self.row(features, reading.pilot(parameters.seed), columns), scales
+        )
 
     def row(self, features: Any, pilot: Pilot, columns: Columns) -> AugmentedRow:
         return candidate_row([family_of(each).row(each, pilot, columns) for each in features.maps])
 
-    def statistic(self, asked: SumRequest) -> Statistic:
-        features, costs = asked.features, asked.plan.cost
-        if len(features.maps) > 1 and not asked.sample_rows:
+    def statistic(self, request: SumRequest) -> Statistic:
+        features, costs = request.features, request.plan.cost
+        if len(features.maps) > 1 and not request.sample_rows:
             raise ValueError(
                 "sample_rows=0 but candidates are compared on the row sample. Use "
                 "sample_rows=2000, or choose one map."
             )
         assert isinstance(costs, SeveralCosts)
         several = (
-            replace(asked, features=each, row=row, plan=replace(asked.plan, cost=cost))
+            replace(request, features=each, row=row, plan=replace(request.plan, cost=cost))
             for each, row, cost in zip(
-                features.maps, _own_rows(features, asked.row), costs.members, strict=True
+                features.maps, _own_rows(features, request.row), costs.members, strict=True
             )
         )
         statistics = (family_of(each.features).statistic(each) for each in several)
-        return CandidateStatistic(asked.row, tuple(statistics))
+        return CandidateStatistic(request.row, tuple(statistics))
 
     def zero(self, features: Any, row: AugmentedRow, order: int) -> CandidateMoments:
         several = zip(features.maps, _own_rows(features, row), strict=True)
@@ -323,7 +329,7 @@ class ChoiceFamily(Family):
         for i in answer.processes:
             for each in said[i]:
                 warnings.warn(each.message, stacklevel=2)
-        if several and totals.asked is not None and totals.asked.progress:
+        if several and totals.parameters is not None and totals.parameters.progress:
             logger.info("features: %s", choice)
         if len(answer.processes) == 1 or not len(sample):
             return answer
@@ -380,14 +386,14 @@ def _own_rows(features: CandidateFeatures, row: AugmentedRow) -> list[AugmentedR
 
 def _own_totals(totals: Totals, i: int) -> Totals:
     """The sums of map i, and the parameters of a kernel that is chosen after the read."""
-    maps, asked = totals.features.maps, totals.asked
-    if asked is not None:
-        given: Any = asked.features
+    maps, parameters = totals.features.maps, totals.parameters
+    if parameters is not None:
+        given: Any = parameters.features
         requests = getattr(given, "maps", None) or ()
         own = requests[i] if len(requests) == len(maps) else maps[i]
-        asked = replace(asked, features=own)
+        parameters = replace(parameters, features=own)
     groups = {label: part.members[i] for label, part in totals.groups.items()}
-    return Totals(maps[i], groups, totals.total.members[i], asked, totals.scales)
+    return Totals(maps[i], groups, totals.total.members[i], parameters, totals.scales)
 
 
 def _answer(choice: Choice, maps: tuple[Any, ...], processes: dict[int, Process]) -> ChoiceAnswer:

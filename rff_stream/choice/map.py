@@ -34,8 +34,8 @@ class Candidates(UndrawnMap):
     --------
     >>> import numpy as np, rff_stream as rs
     >>> X = np.random.default_rng(0).uniform(-1, 1, (1000, 2)); y = np.sin(20 * X[:, 0]) * X[:, 1]
-    >>> asked = rs.Candidates(("whole", rs.Cells(n_components=64, n_trees=2)))
-    >>> model = rs.KernelRidge(n_components=64, features=asked, random_state=0).fit(X, y)
+    >>> candidates = rs.Candidates(("whole", rs.Cells(n_components=64, n_trees=2)))
+    >>> model = rs.KernelRidge(n_components=64, features=candidates, random_state=0).fit(X, y)
     >>> model.choice_.names
     ('whole', 'local')
     """
@@ -62,8 +62,8 @@ class Candidates(UndrawnMap):
         return cls(value(plain))
 
 
-def _is_one_map(asked: Any) -> bool:
-    return isinstance(asked, UndrawnMap) and not isinstance(asked, Candidates)
+def _is_one_map(features: Any) -> bool:
+    return isinstance(features, UndrawnMap) and not isinstance(features, Candidates)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -522,11 +522,11 @@ def load_model(
     import rff_stream as rs
 
     model = rs.load(path, storage_options=storage_options)
-    asked: dict[str, Any] = {"memory": machine.memory}
+    given: dict[str, Any] = {"memory": machine.memory}
     if chosen is not None:
-        asked["missing_rows"] = chosen.missing_rows
-        asked["missing_chunks"] = chosen.missing_chunks
-    return model.set_params(**{name: each for name, each in asked.items() if each is not None})
+        given["missing_rows"] = chosen.missing_rows
+        given["missing_chunks"] = chosen.missing_chunks
+    return model.set_params(**{name: each for name, each in given.items() if each is not None})
 
 
 @contextlib.contextmanager

@@ -299,9 +299,9 @@ def collect_moments(
         )  # fmt: skip
     family = family_of(features)
     row = family.row(features, pilot, columns)
-    asked = SumRequest(features, row, plan, 0, reading.places(plan))
+    sums = SumRequest(features, row, plan, 0, reading.places(plan))
     folds = 0 if by is not None else buckets
-    groups, _ = reading.moments(family.statistic(asked), plan, grouped=by is not None, folds=folds)
+    groups, _ = reading.moments(family.statistic(sums), plan, grouped=by is not None, folds=folds)
     return groups
 
 

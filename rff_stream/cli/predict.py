@@ -80,18 +80,18 @@ def predict(
     arrays and tables it is an array of rows, with an attribute "columns". Predictions are NaN
     where an input is missing.
     """
-    asked = Uncertainty(std, interval, noise)
-    asked.check()
-    if asked.is_any and probabilities:
+    uncertainty = Uncertainty(std, interval, noise)
+    uncertainty.check()
+    if uncertainty.is_any and probabilities:
         raise click.UsageError(
-            f"{asked.option} and --probabilities were both given. Give one of them."
+            f"{uncertainty.option} and --probabilities were both given. Give one of them."
         )
     from rff_stream.cli import products
 
     model, data = model_and_data(places, model)
     if tables.is_table(output):
         facts, lines = predicted_table(
-            (model, data, output), asked, probabilities, keep or (), machine, storage_options,
+            (model, data, output), uncertainty, probabilities, keep or (), machine, storage_options,
             overwrite=overwrite, dry_run=dry_run,
         )  # fmt: skip
         show({"command": "predict", "data": data, **facts}, lines, as_json)
@@ -114,11 +114,11 @@ def predict(
         if probabilities:
             found = probabilities_of(loaded, rows, storage_options)
         else:
-            found = answer_of(loaded, rows, storage_options, asked)
+            found = answer_of(loaded, rows, storage_options, uncertainty)
         if path is not None:
             products.write_predictions(
                 found, path, output, overwrite=overwrite, storage_options=storage_options,
-                columns=columns_of(loaded, asked, probabilities),
+                columns=columns_of(loaded, uncertainty, probabilities),
             )  # fmt: skip
     seconds = time.monotonic() - started
     words = "to predict" if dry_run else f"predicted in {seconds:.1f} s"
@@ -130,7 +130,7 @@ def predict(
 
 def predicted_table(
     places: tuple[str, str, str],
-    asked: Uncertainty,
+    uncertainty: Uncertainty,
     probabilities: bool,
     keep: tuple[str, ...],
     machine: Machine,
@@ -149,13 +149,13 @@ def predicted_table(
     def values(table: Any) -> list[Any]:
         if probabilities:
             found = [probabilities_of(loaded, table, None)]
-        elif asked.is_any:
-            found = asked.values(loaded, table, None)
+        elif uncertainty.is_any:
+            found = uncertainty.values(loaded, table, None)
         else:
             found = [plain_answer(loaded, table)]
         return [column for each in found for column in np.asarray(each).reshape(len(table), -1).T]
 
-    names = columns_of(loaded, asked, probabilities)
+    names = columns_of(loaded, uncertainty, probabilities)
     if not names:
         raise ModelError(
             f"The model is a {type(loaded).__name__}, which has no target to name a column by. "
@@ -281,12 +281,12 @@ class Uncertainty:
         return found
 
 
-def answer_of(model: Any, data: Any, storage_options: Any, asked: Uncertainty) -> Any:
+def answer_of(model: Any, data: Any, storage_options: Any, uncertainty: Uncertainty) -> Any:
     """What a model says of rows: labels or values, a density with its errors, components."""
     from rff_stream.cli import products
 
-    if asked.is_any:
-        return products.combined(*asked.values(model, data, storage_options))
+    if uncertainty.is_any:
+        return products.combined(*uncertainty.values(model, data, storage_options))
     found = plain_answer(model, data, storage_options)
     return products.stack_columns(found) if isinstance(found, tuple) else found
 
@@ -309,14 +309,14 @@ def probabilities_of(model: Any, data: Any, storage_options: Any) -> Any:
     return model.predict_proba(data, storage_options=storage_options)
 
 
-def columns_of(model: Any, asked: Uncertainty, probabilities: bool) -> tuple[str, ...]:
+def columns_of(model: Any, uncertainty: Uncertainty, probabilities: bool) -> tuple[str, ...]:
     """Names of what is predicted, in the order of the columns of an array of rows."""
     if probabilities:
         from rff_stream.estimators.classifier import names_of
 
         return names_of(model, "probability")
     targets = tuple(model.columns_.targets)
-    return (*targets, *(f"{name}_{end}" for end in asked.endings for name in targets))
+    return (*targets, *(f"{name}_{end}" for end in uncertainty.endings for name in targets))
 
 
 def scores(model: Any, data: str, chosen: RowOptions, seed: int) -> tuple[Facts, list[Line]]:

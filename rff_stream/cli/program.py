@@ -197,10 +197,10 @@ def one_line_notes(debug: bool) -> Iterator[None]:
     # A lost scheduler is an error of ours, in a line; Dask's client would log a page of traceback.
     client = logging.getLogger("distributed.client")
 
-    def asked(record: logging.LogRecord) -> bool:
+    def wanted(record: logging.LogRecord) -> bool:
         return debug
 
-    client.addFilter(asked)
+    client.addFilter(wanted)
     with warnings.catch_warnings():
         warnings.showwarning = show
         warnings.simplefilter("default" if debug else "ignore")
@@ -209,7 +209,7 @@ def one_line_notes(debug: bool) -> Iterator[None]:
             yield
         finally:
             logger.removeHandler(handler)
-            client.removeFilter(asked)
+            client.removeFilter(wanted)
 
 
 @contextlib.contextmanager

@@ -304,13 +304,13 @@ def _probe(sums: SumOfRows, statistic: LossStatistic, problem: Penalised) -> Pro
         theta: Float64, direction: Float64, steps: tuple[float, ...]
     ) -> list[tuple[float, Point]]:
         here, there = problem.linear(theta), problem.linear(direction)
-        asked = replace(
+        at_steps = replace(
             statistic,
             coef=np.hstack([here[0], there[0]]),
             intercept=np.concatenate([here[1], there[1]]),
             steps=steps,
         )
-        answer = sums(asked)
+        answer = sums(at_steps)
         metric = problem.newton(answer.curvatures) if answer.curvatures else None
         return [
             (t, problem.point(theta + t * direction, float(value), cross, metric))

@@ -96,50 +96,50 @@ class ClassRecipe(Recipe):
     )
 
     def check(self) -> None:
-        asked = self.asked
+        params = self.params
         Recipe.check(self)
-        if asked.loss not in LOSS_NAMES:
+        if params.loss not in LOSS_NAMES:
             known = ", ".join(map(repr, LOSS_NAMES))
-            raise ValueError(f"loss={asked.loss!r} but it must be one of {known}.")
-        choices = ("sample", "cv") if asked.loss == "squared" else ("sample",)
-        if isinstance(asked.alpha, str) and asked.alpha not in choices:
+            raise ValueError(f"loss={params.loss!r} but it must be one of {known}.")
+        choices = ("sample", "cv") if params.loss == "squared" else ("sample",)
+        if isinstance(params.alpha, str) and params.alpha not in choices:
             raise ValueError(
-                f"alpha={asked.alpha!r} but for loss={asked.loss!r} it is a number > 0 or "
+                f"alpha={params.alpha!r} but for loss={params.loss!r} it is a number > 0 or "
                 f"{' or '.join(map(repr, choices))}."
             )
-        if not isinstance(asked.alpha, str) and not 0 < asked.alpha < np.inf:
-            raise ValueError(f"alpha={asked.alpha!r} but a penalty is finite and > 0.")
-        if asked.alpha == "cv" and asked.cv < 2:
-            raise ValueError(f"cv={asked.cv!r} but cross-validation needs at least 2 folds.")
-        if asked.loss != "logistic" and not asked.sample_rows:
+        if not isinstance(params.alpha, str) and not 0 < params.alpha < np.inf:
+            raise ValueError(f"alpha={params.alpha!r} but a penalty is finite and > 0.")
+        if params.alpha == "cv" and params.cv < 2:
+            raise ValueError(f"cv={params.cv!r} but cross-validation needs at least 2 folds.")
+        if params.loss != "logistic" and not params.sample_rows:
             raise ValueError(
-                f"sample_rows=0 but loss={asked.loss!r} is calibrated on the row sample. Use "
+                f"sample_rows=0 but loss={params.loss!r} is calibrated on the row sample. Use "
                 "sample_rows=2000, or loss='logistic'."
             )
         self.check_laplace()
-        check_passes(asked)
+        check_passes(params)
         self.check_class_weight()
 
     def check_laplace(self) -> None:
         """Refuse a posterior where the loss has none, and a spread that is no number > 0."""
-        asked = self.asked
-        if asked.laplace is None or asked.laplace is False:
+        params = self.params
+        if params.laplace is None or params.laplace is False:
             return
-        if asked.loss != "logistic":
+        if params.loss != "logistic":
             raise ValueError(
-                f"laplace={asked.laplace!r} but loss={asked.loss!r}: only the logistic loss is the "
-                "logarithm of a probability, which a posterior is made of. Use loss='logistic'."
+                f"laplace={params.laplace!r} but loss={params.loss!r}: only the logistic loss is "
+                "the logarithm of a probability, which a posterior is made of. Use loss='logistic'."
             )
-        number = not isinstance(asked.laplace, str | bool) and 0 < float(asked.laplace) < np.inf
-        if not number and asked.laplace != "sample":
+        number = not isinstance(params.laplace, str | bool) and 0 < float(params.laplace) < np.inf
+        if not number and params.laplace != "sample":
             raise ValueError(
-                f"laplace={asked.laplace!r} but it must be 'sample', a number > 0 (1 is the "
+                f"laplace={params.laplace!r} but it must be 'sample', a number > 0 (1 is the "
                 "posterior) or None."
             )
 
     def check_class_weight(self) -> None:
         """Refuse what is not a valid weight of classes."""
-        given = self.asked.class_weight
+        given = self.params.class_weight
         if given is None or (isinstance(given, str) and given == "balanced"):
             return
         if not isinstance(given, Mapping):
@@ -155,7 +155,7 @@ class ClassRecipe(Recipe):
 
     def check_weighted(self, labels: Sequence[Any]) -> None:
         """Refuse weights of no class where a class has none, as scikit-learn: a misspelt label."""
-        given = self.asked.class_weight
+        given = self.params.class_weight
         if not isinstance(given, Mapping) or all(label in given for label in labels):
             return
         counted = (label for label, weight in given.items() if weight)  # 0 leaves a class out
@@ -168,11 +168,11 @@ class ClassRecipe(Recipe):
             )
 
     def check_columns(self, columns: Columns, parameters: MapParameters) -> None:
-        class_family_of(parameters.features).check(self.asked.loss, self.asked.alpha)
+        class_family_of(parameters.features).check(self.params.loss, self.params.alpha)
         check_map(parameters, columns.inputs)
 
     def require_mergeable(self) -> None:
-        loss, weight = self.asked.loss, self.asked.class_weight
+        loss, weight = self.params.loss, self.params.class_weight
         if loss != "squared" or weight == "balanced":
             what = f"loss={loss!r}" if loss != "squared" else "class_weight='balanced'"
             raise ModelError(
@@ -198,17 +198,17 @@ class ClassRecipe(Recipe):
     ) -> Plan:
         """The same, with the features that a loss keeps where there is room for them."""
         found = super(ClassRecipe, self).plan(reading, columns, parameters, n_groups)
-        if self.asked.loss in ("squared", "hinge"):
+        if self.params.loss in ("squared", "hinge"):
             return found
         width = found.n_inputs + found.n_features + SCORES
         size = 8 * found.n_rows * width  # of float64, which small tolerances ask for
         keeping = replace(found, kept_bytes=size)
-        return keeping if size <= KEPT_BYTES and fits(keeping, self.asked.memory) else found
+        return keeping if size <= KEPT_BYTES and fits(keeping, self.params.memory) else found
 
     # -------------------------------------------------------------------------------- map
 
     def draw(self, request: PassRequest) -> DrawnMap:
-        seed = seed_of(self.asked.random_state)
+        seed = seed_of(self.params.random_state)
         rows = request.plan.pilot_rows // PILOT_BLOCKS
         cells = request.plan.cost.all_cells
         pilot, _ = request.reading.class_pilot(seed, rows=rows, cells=cells)
@@ -220,9 +220,9 @@ class ClassRecipe(Recipe):
         if before is not None and before.features.n_inputs == pilot.x.shape[1]:
             features, scales = before.features, before.scales
         else:
-            asked = request.drawn_by(seed)
-            family = class_family_of(asked.features)
-            features, scales = family.draw(pilot, columns.inputs, asked, request.plan)
+            parameters = request.drawn_by(seed)
+            family = class_family_of(parameters.features)
+            features, scales = family.draw(pilot, columns.inputs, parameters, request.plan)
         bare = pilot.with_targets(np.empty((len(pilot.x), 0)))
         units = columns.units[: len(columns.inputs)]
         unlabelled = replace(columns, targets=(), units=units)
@@ -232,13 +232,13 @@ class ClassRecipe(Recipe):
     # ------------------------------------------------------------------------------- sums
 
     def n_folds(self, n_targets: int) -> int:
-        return self.asked.cv if self.asked.alpha == "cv" else 0
+        return self.params.cv if self.params.alpha == "cv" else 0
 
     def read(self, request: PassRequest) -> ClassPass:
         """Pilot, map and class moments by fold, under the labels that were given."""
         reading, plan, checkpoint = request.reading, request.plan, request.checkpoint
         drawn = None if checkpoint is None else unpack_map(checkpoint)
-        seed = seed_of(self.asked.random_state)
+        seed = seed_of(self.params.random_state)
         if drawn is not None and checkpoint is not None and checkpoint.store is not None:
             drawn = replace(drawn, row=class_row(drawn.row, ()))
             seed = int(checkpoint.store.header[SEED])
@@ -267,20 +267,20 @@ class ClassRecipe(Recipe):
         self, request: PassRequest, count: int, features: FeatureMap | None = None
     ) -> Plan:
         """The plan with the sums of so many classes, and those of the pairs of a posterior."""
-        asked, plan, n_groups = self.asked, request.plan, 1
-        if asked.class_weight == "balanced":
+        params, plan, n_groups = self.params, request.plan, 1
+        if params.class_weight == "balanced":
             n_groups = max(self.n_folds(1), 1) * count
-        if asked.laplace:
+        if params.laplace:
             n_groups = max(n_groups, count * (count - 1) // 2)
         if n_groups > 1 or features is not None:
             columns, parameters = request.opened.columns, request.parameters
             if features is not None:
                 parameters = replace(parameters, features=features)
             plan = self.plan(request.reading, columns, parameters, n_groups)
-        if asked.laplace:
+        if params.laplace:
             posterior = laplace_bytes(plan.n_features, 1 if count == 2 else count)
             plan = replace(plan, posterior_bytes=posterior)
-            check_memory(plan, asked.memory)
+            check_memory(plan, params.memory)
         return plan
 
     def read_more(
@@ -288,7 +288,7 @@ class ClassRecipe(Recipe):
     ) -> tuple[dict[Any, ClassMoments], int]:
         known = labels_in(row, known_classes(fitted))
         held = fitted.held_bytes
-        reading = Reading(opened.source, progress=self.asked.progress, held_bytes=held)
+        reading = Reading(opened.source, progress=self.params.progress, held_bytes=held)
         parameters = self.parameters_of(fitted)
         plan = self.plan(reading, fitted.columns, parameters)
         drawn = DrawnMap(fitted.features, class_row(row, ()), fitted.scales)
@@ -330,16 +330,16 @@ class ClassRecipe(Recipe):
 
     def answer(self, fitted: Fitted) -> ClassAnswer:
         self.require_mergeable()
-        given = self.asked.class_weight
+        given = self.params.class_weight
         return self.least_squares(fitted, dict(given) if given else {})
 
     def answer_of_pass(self, fitted: Fitted, done: PassResult) -> ClassAnswer:
         assert isinstance(done, ClassPass)
-        if self.asked.loss == "squared":
+        if self.params.loss == "squared":
             found = self.least_squares(fitted, done.class_weight)
         else:
             found = self.least_loss(fitted, done)
-        if isinstance(self.asked.alpha, str):  # a number is the caller's own decision
+        if isinstance(self.params.alpha, str):  # a number is the caller's own decision
             warn_of_neighbours(classes_of(fitted), found)
         return found
 
@@ -347,13 +347,13 @@ class ClassRecipe(Recipe):
         """Least squares on one-hot classes, its scores calibrated on the row sample."""
         whole = classes_of(fitted)
         log_odds = class_family_of(fitted.features).least_squares(
-            fitted.totals(), class_weight, self.asked.alpha
+            fitted.totals(), class_weight, self.params.alpha
         )
         return ClassAnswer(log_odds, whole.labels, class_weight)
 
     def least_loss(self, fitted: Fitted, done: ClassPass) -> ClassAnswer:
         """Passes over the rows until the loss is least."""
-        asked, classes, opened = self.asked, classes_of(fitted), done.request.opened
+        params, classes, opened = self.params, classes_of(fitted), done.request.opened
         class_weight = done.class_weight
         written = tuple(as_written(opened, label) for label in classes.labels)
         weights = {as_written(opened, label): w for label, w in class_weight.items()}
@@ -361,20 +361,20 @@ class ClassRecipe(Recipe):
             fitted.features,
             done.drawn.row,
             classes,
-            loss_for(asked.loss, len(classes.labels)),
+            loss_for(params.loss, len(classes.labels)),
             written=written,
             class_weight=class_weight,
             written_weight=weights,
             sums=done.request.plan.sums,
             pilot=done.pilot,
-            penalty=None if isinstance(asked.alpha, str) else float(asked.alpha),
+            penalty=None if isinstance(params.alpha, str) else float(params.alpha),
             passes=passes_of(done),
             kept=rows_to_keep(done, classes, written, weights),
             start=start_of(done, classes),
-            tol=asked.tol,
-            max_passes=asked.max_passes,
-            progress=asked.progress,
-            laplace=asked.laplace or None,
+            tol=params.tol,
+            max_passes=params.max_passes,
+            progress=params.progress,
+            laplace=params.laplace or None,
         )
         found = class_family_of(fitted.features).least_loss(request)
         return ClassAnswer(
@@ -476,8 +476,8 @@ def class_moments(
 
     Balanced weights are chosen after the read: every label has sums of its own until then.
     """
-    asked, opened, folds = recipe.asked, request.opened, recipe.n_folds(1)
-    given = dict(asked.class_weight) if isinstance(asked.class_weight, Mapping) else {}
+    params, opened, folds = recipe.params, request.opened, recipe.n_folds(1)
+    given = dict(params.class_weight) if isinstance(params.class_weight, Mapping) else {}
     weights = {as_written(opened, label): float(w) for label, w in given.items()}
     statistic = class_statistic(recipe, request, drawn, labels, weights)
     tally = request.reading.whole(statistic, request.plan, request.checkpoint)
@@ -486,7 +486,7 @@ def class_moments(
         for fold, parts in (by_label(tally.value) if folds else {None: tally.value}).items()
         for label, part in by_label(parts).items()
     }
-    if asked.class_weight == "balanced":
+    if params.class_weight == "balanced":
         groups, factors = balance(groups)
         given = {as_label(opened, label): factor for label, factor in factors.items()}
     named = {key: under_labels(opened, part) for key, part in groups.items()}
@@ -506,11 +506,11 @@ def class_statistic(
     weights: Mapping[Any, float],
 ) -> Statistic:
     """Sums of labelled rows: by class where weights follow them, by fold, with weights."""
-    asked, plan, folds = recipe.asked, request.plan, recipe.n_folds(1)
-    balanced, places = asked.class_weight == "balanced", request.reading.places(plan)
+    params, plan, folds = recipe.params, request.plan, recipe.n_folds(1)
+    balanced, places = params.class_weight == "balanced", request.reading.places(plan)
     known = tuple(label for label in labels if weights.get(label, 1.0) > 0)
     sums = SumRequest(
-        drawn.features, drawn.row, plan, asked.sample_rows, places, () if balanced else known
+        drawn.features, drawn.row, plan, params.sample_rows, places, () if balanced else known
     )
     statistic = class_family_of(drawn.features).statistic(sums)
     statistic = ByClass(statistic) if balanced else statistic
@@ -532,11 +532,11 @@ def balance(
     return {key: part.scale(factors[key[1]]) for key, part in groups.items()}, factors
 
 
-def check_passes(asked: Any) -> None:
+def check_passes(params: Any) -> None:
     """Refuse a descent without a pass, or with a tolerance that is no number > 0."""
-    if not (asked.max_passes >= 1 and 0 < asked.tol < np.inf):
+    if not (params.max_passes >= 1 and 0 < params.tol < np.inf):
         raise ValueError(
-            f"max_passes={asked.max_passes!r} and tol={asked.tol!r} but at least one pass is "
+            f"max_passes={params.max_passes!r} and tol={params.tol!r} but at least one pass is "
             "made and tol is a number > 0. Use max_passes=100, tol=1e-2."
         )
 
@@ -544,8 +544,8 @@ def check_passes(asked: Any) -> None:
 def passes_of(done: PassResult) -> SumOfRows:
     """A statistic -> its sum over all rows, or what an earlier run kept of it."""
 
-    def read(asked: LossStatistic) -> LossSums:
-        found: LossSums = done.request.sums(asked, "fitting").value
+    def read(statistic: LossStatistic) -> LossSums:
+        found: LossSums = done.request.sums(statistic, "fitting").value
         return found
 
     checkpoint = done.request.checkpoint

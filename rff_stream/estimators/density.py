@@ -269,31 +269,31 @@ class DensityRecipe(RowsRecipe):
     """The mean feature vector over a known integral; its bandwidth by a rule, or chosen."""
 
     def check_columns(self, columns: Columns, parameters: MapParameters) -> None:
-        asked, d = self.asked, len(columns.inputs)
-        kernel = kernel_of(asked.kernel)
+        params, d = self.params, len(columns.inputs)
+        kernel = kernel_of(params.kernel)
         log_integral(kernel, d)
-        check_n_components(asked.n_components, asked.features)
+        check_n_components(params.n_components, params.features)
         own = getattr(kernel, "length_scale", None) is not None
-        check_map_for(parameters.features, KernelRequest.of(asked.kernel, "median"), d)
-        if not (parameters.is_named or own) and isinstance(asked.bandwidth, str):
+        check_map_for(parameters.features, KernelRequest.of(params.kernel, "median"), d)
+        if not (parameters.is_named or own) and isinstance(params.bandwidth, str):
             raise ValueError(
-                f"bandwidth={asked.bandwidth!r} but features is a map, which was made for one "
+                f"bandwidth={params.bandwidth!r} but features is a map, which was made for one "
                 "bandwidth already. Give that as a number, or as the kernel's length-scale."
             )
-        positive_numbers("bandwidth", asked.bandwidth, d, *RULES, "cv")
-        if own and not is_named(asked.bandwidth, "scott"):
+        positive_numbers("bandwidth", params.bandwidth, d, *RULES, "cv")
+        if own and not is_named(params.bandwidth, "scott"):
             raise ValueError(
-                f"bandwidth={asked.bandwidth!r} but the kernel {kernel!r} has a length-scale. "
+                f"bandwidth={params.bandwidth!r} but the kernel {kernel!r} has a length-scale. "
                 "Give one of the two."
             )
-        if is_named(asked.bandwidth, "cv") and d > MOST_INPUTS:
+        if is_named(params.bandwidth, "cv") and d > MOST_INPUTS:
             kernel.self_convolution(d)
 
     def new_map(
         self, pilot: Pilot, parameters: MapParameters, n_rows: int
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
-        asked, bandwidth = self.asked, self.asked.bandwidth
-        kernel, d = kernel_of(asked.kernel), pilot.x.shape[1]
+        params, bandwidth = self.params, self.params.bandwidth
+        kernel, d = kernel_of(params.kernel), pilot.x.shape[1]
         scales: dict[str, Array] = {}
         if not isinstance(bandwidth, str):
             kernel = kernel.with_length_scale(bandwidth)
@@ -315,16 +315,16 @@ class DensityRecipe(RowsRecipe):
         self, kernel: Kernel, pilot: Pilot, n: float, seed: int
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         """A map that serves every candidate; one is chosen after the pass."""
-        d, asked = pilot.x.shape[1], self.asked
+        d, params = pilot.x.shape[1], self.params
         several = MultiScale(kernel, scott_factor(n, d) * CANDIDATES, d)
         features = several.features(
-            pilot.scale, asked.n_components, pilot.origin, seed, asked.dtype
+            pilot.scale, params.n_components, pilot.origin, seed, params.dtype
         )
         return features, {"length_scale": np.array(1.0), "factors": several.factors}
 
     def factor(self, kernel: Kernel, pilot: Pilot, n: float) -> tuple[float, dict[str, Array]]:
         """Bandwidth as a share of the inputs' standard deviations; scores of the candidates."""
-        d, rule = pilot.x.shape[1], self.asked.bandwidth
+        d, rule = pilot.x.shape[1], self.params.bandwidth
         if rule != "cv":
             return RULES[str(rule)](n, d), {}
         step = -(-len(pilot.x) // EXACT_ROWS)
@@ -338,7 +338,7 @@ class DensityRecipe(RowsRecipe):
         return best(candidates, scores) * rate, {"scores": np.stack([candidates, scores])}
 
     def scales_in(self, features: FeatureMap) -> Mapping[str, Array]:
-        own = getattr(kernel_of(self.asked.kernel), "length_scale", None)
+        own = getattr(kernel_of(self.params.kernel), "length_scale", None)
         return {"length_scale": scale_of_map(features) if own is None else np.asarray(own)}
 
     def answer(self, fitted: Fitted) -> DensityAnswer:
@@ -346,7 +346,7 @@ class DensityRecipe(RowsRecipe):
         scores, importance = fitted.scales.get("scores"), None
         if "factors" in fitted.scales:
             assert isinstance(fitted.features, FourierFeatures)
-            plain = kernel_of(self.asked.kernel)
+            plain = kernel_of(self.params.kernel)
             several = MultiScale(plain, fitted.scales["factors"], fitted.features.n_inputs)
             found = several.scores(fitted.features, moments)
             scores = np.stack([several.factors, found])
@@ -363,7 +363,7 @@ class DensityRecipe(RowsRecipe):
 
     def fitted_kernel(self, fitted: Fitted) -> Kernel:
         """The kernel with the bandwidth that the map was drawn for."""
-        kernel = kernel_of(self.asked.kernel)
+        kernel = kernel_of(self.params.kernel)
         if getattr(kernel, "length_scale", None) is not None:
             return kernel
         return kernel.with_length_scale(fitted.scales["length_scale"])

@@ -445,7 +445,7 @@ class ProcessRecipe(RegressionRecipe):
     after_the_pass: ClassVar[frozenset[str]] = frozenset({"fit_intercept", "noise"})
 
     def n_folds(self, n_targets: int) -> int:
-        noise = self.asked.noise
+        noise = self.params.noise
         if isinstance(noise, str) and noise != "evidence":
             raise ValueError(
                 f"noise={noise!r} but it must be a number > 0, one number per target, or "
@@ -456,18 +456,18 @@ class ProcessRecipe(RegressionRecipe):
         return 0
 
     def answer(self, fitted: Fitted) -> Process:
-        asked = self.asked
-        if isinstance(asked.noise, str) and fitted.total is not None:
+        params = self.params
+        if isinstance(params.noise, str) and fitted.total is not None:
             sample = fitted.total.sample
             warn_of_copies(sample.rows, fitted.n_rows, sample.keys)
         found: Process = fitted.family.solve(
             self.totals(fitted),
-            asked.noise,
-            fit_intercept=asked.fit_intercept,
+            params.noise,
+            fit_intercept=params.fit_intercept,
             refine=0,
             variances=True,
         )
-        warn_of_residuals(fitted, found, chosen=isinstance(asked.noise, str))
+        warn_of_residuals(fitted, found, chosen=isinstance(params.noise, str))
         return found
 
     def restore(

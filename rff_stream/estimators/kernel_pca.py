@@ -219,19 +219,19 @@ class ComponentsRecipe(RowsRecipe):
 
     @property
     def n_components(self) -> int:
-        return int(self.asked.n_map_components)
+        return int(self.params.n_map_components)
 
     def check_columns(self, columns: Columns, parameters: MapParameters) -> None:
-        asked, d = self.asked, len(columns.inputs)
-        check_n_components(asked.n_map_components, asked.features)
-        most = n_columns(parameters.features, asked.n_map_components)
-        if asked.n_components is not None and asked.n_components > most:
+        params, d = self.params, len(columns.inputs)
+        check_n_components(params.n_map_components, params.features)
+        most = n_columns(parameters.features, params.n_map_components)
+        if params.n_components is not None and params.n_components > most:
             raise ValueError(
-                f"n_components={asked.n_components} but the map has {most} columns. Ask "
+                f"n_components={params.n_components} but the map has {most} columns. Ask "
                 "for fewer components, or raise n_map_components."
             )
-        if as_kernel(asked.kernel).length_scale is None:
-            positive_numbers("length_scale", length_scale_asked(asked), d, "median")
+        if as_kernel(params.kernel).length_scale is None:
+            positive_numbers("length_scale", length_scale_asked(params), d, "median")
 
     def new_map(
         self, pilot: Pilot, parameters: MapParameters, n_rows: int
@@ -240,9 +240,9 @@ class ComponentsRecipe(RowsRecipe):
         return self.map_for(kernel, pilot, parameters)
 
     def answer(self, fitted: Fitted) -> Components:
-        whole, asked = fitted.whole, self.asked.n_components
-        if asked is not None:
-            return components(whole, asked)
+        whole, params = fitted.whole, self.params.n_components
+        if params is not None:
+            return components(whole, params)
         found = components(whole, max(min(whole.row.n_features, whole.n - 1), 1))
         some = found.variance > 0
         return replace(found, rotation=found.rotation[:, some], variance=found.variance[some])

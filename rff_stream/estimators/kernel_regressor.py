@@ -282,21 +282,21 @@ class LossRecipe(RegressionRecipe):
 
     def check(self) -> None:
         RegressionRecipe.check(self)
-        asked = self.asked
-        regression_loss(asked.loss)
-        given = asked.alpha
+        params = self.params
+        regression_loss(params.loss)
+        given = params.alpha
         if given != "sample" and (isinstance(given, str) or not 0 < given < np.inf):
             raise ValueError(f"alpha={given!r} but it must be a finite number > 0, or 'sample'.")
-        if not asked.sample_rows:
+        if not params.sample_rows:
             raise ValueError(
                 "sample_rows=0 but scale, penalty and tolerance of a loss come from the row "
                 "sample. Use sample_rows=2000."
             )
-        check_passes(asked)
+        check_passes(params)
 
     def check_columns(self, columns: Columns, parameters: MapParameters) -> None:
         RegressionRecipe.check_columns(self, columns, parameters)
-        check_whole_space(parameters.features, type(self.asked).__name__)
+        check_whole_space(parameters.features, type(self.params).__name__)
 
     def require_mergeable(self) -> None:
         raise ModelError(EVERY_ROW)
@@ -306,12 +306,12 @@ class LossRecipe(RegressionRecipe):
 
     def answer_of_pass(self, fitted: Fitted, done: PassResult) -> LossAnswer:
         """Reads of all rows until the loss is least."""
-        asked, moments, features = self.asked, fitted.whole, fitted.features
+        params, moments, features = self.params, fitted.whole, fitted.features
         d, sample = len(moments.row.inputs), moments.sample.rows
         rows = Rows(sample[:, :d], sample[:, d:-1], sample[:, -1], None, 0)
         bare = class_row(moments.row, ())
-        given = None if isinstance(asked.alpha, str) else float(asked.alpha)
-        free = regression_loss(asked.loss)
+        given = None if isinstance(params.alpha, str) else float(params.alpha)
+        free = regression_loss(params.loss)
         free.check_targets(rows.y)
         loss, alpha, selection = choose_regression(features, bare, rows, free, given)
         problem = Penalised(ridge_system(moments), loss, alpha)
@@ -325,8 +325,8 @@ class LossRecipe(RegressionRecipe):
             problem,
             regression_start(moments, loss, alpha, rows),
             unit=unit,
-            tol=asked.tol,
-            max_passes=asked.max_passes,
+            tol=params.tol,
+            max_passes=params.max_passes,
         )
         self.warn_of_slow(state, unit * moments.weight)
         coef, intercept = problem.linear(state.point.theta)
@@ -344,7 +344,7 @@ class LossRecipe(RegressionRecipe):
         )
         if not loss.log_link and not isinstance(loss, Quantile):  # about a mean, in units of y
             warn_of_residuals(fitted, answer, chosen=given is None, robust=True)
-        return with_support(answer, rows, unit * asked.tol**2 / 2)
+        return with_support(answer, rows, unit * params.tol**2 / 2)
 
     def warn_of_slow(self, state: Descent, unit: float) -> None:
         """Warn where the reads ended before the descent did."""
@@ -352,8 +352,8 @@ class LossRecipe(RegressionRecipe):
             return
         share = state.decrement / unit**0.5
         warn(
-            f"After {state.passes} passes (max_passes={self.asked.max_passes}) the decrement is "
-            f"{share:.2g}, above tol={self.asked.tol:.2g}. Raise max_passes, or raise alpha.",
+            f"After {state.passes} passes (max_passes={self.params.max_passes}) the decrement is "
+            f"{share:.2g}, above tol={self.params.tol:.2g}. Raise max_passes, or raise alpha.",
             ConvergenceWarning,
         )
 

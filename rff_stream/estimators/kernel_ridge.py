@@ -200,54 +200,54 @@ class RidgeRecipe(RegressionRecipe):
     after_the_pass: ClassVar[frozenset[str]] = frozenset({"alpha", "cv", "fit_intercept", "refine"})
 
     def n_folds(self, n_targets: int) -> int:
-        asked = self.asked
-        if asked.refine < 0:
-            raise ValueError(f"refine={asked.refine} but a number of steps is ≥ 0.")
-        if not isinstance(asked.alpha, str):
-            alpha_of_targets(asked.alpha, n_targets)  # refused before rows are read
-        elif asked.alpha not in CRITERIA:
+        params = self.params
+        if params.refine < 0:
+            raise ValueError(f"refine={params.refine} but a number of steps is ≥ 0.")
+        if not isinstance(params.alpha, str):
+            alpha_of_targets(params.alpha, n_targets)  # refused before rows are read
+        elif params.alpha not in CRITERIA:
             raise ValueError(
-                f"alpha={asked.alpha!r} but it must be a number ≥ 0, one number per target, or one "
-                f"of {', '.join(map(repr, CRITERIA))}."
+                f"alpha={params.alpha!r} but it must be a number ≥ 0, one number per target, or "
+                f"one of {', '.join(map(repr, CRITERIA))}."
             )
-        if not isinstance(asked.alpha, str) or asked.alpha != "cv":
+        if not isinstance(params.alpha, str) or params.alpha != "cv":
             return 0
-        if asked.cv < 2:
-            raise ValueError(f"cv={asked.cv!r} but cross-validation needs at least 2 folds.")
-        return int(asked.cv)
+        if params.cv < 2:
+            raise ValueError(f"cv={params.cv!r} but cross-validation needs at least 2 folds.")
+        return int(params.cv)
 
     def check_columns(self, columns: Columns, parameters: MapParameters) -> None:
         RegressionRecipe.check_columns(self, columns, parameters)
-        if self.asked.refine:
-            require(parameters.features, "refine", self.asked.refine)
+        if self.params.refine:
+            require(parameters.features, "refine", self.params.refine)
 
     def answer(self, fitted: Fitted) -> RidgeAnswer:
-        asked = self.asked
-        if isinstance(asked.alpha, str) and asked.alpha != "cv" and fitted.total is not None:
+        params = self.params
+        if isinstance(params.alpha, str) and params.alpha != "cv" and fitted.total is not None:
             sample = fitted.total.sample
             warn_of_copies(sample.rows, fitted.n_rows, sample.keys)
         found: RidgeAnswer = fitted.family.solve(
             self.totals(fitted),
-            asked.alpha,
-            fit_intercept=asked.fit_intercept,
-            refine=asked.refine,
+            params.alpha,
+            fit_intercept=params.fit_intercept,
+            refine=params.refine,
             variances=False,
         )
-        warn_of_residuals(fitted, found, chosen=isinstance(asked.alpha, str))
+        warn_of_residuals(fitted, found, chosen=isinstance(params.alpha, str))
         return found
 
     def answer_of_pass(self, fitted: Fitted, done: PassResult) -> RidgeAnswer:
         """With conjugate-gradient steps on the exact system; each reads the rows once."""
-        asked, answer = self.asked, self.answer(fitted)
-        if not asked.refine:
+        params, answer = self.params, self.answer(fitted)
+        if not params.refine:
             return answer
         assert isinstance(answer, LinearAnswer)  # of other families refine is refused
         return refine_answer(
             answer,
             self.totals(fitted),
-            asked.alpha,
-            fit_intercept=asked.fit_intercept,
-            steps=asked.refine,
+            params.alpha,
+            fit_intercept=params.fit_intercept,
+            steps=params.refine,
             normal_sums=functools.partial(normal_sums, done),
         )
 

@@ -240,22 +240,22 @@ class NoveltyRecipe(RowsRecipe):
     after_the_pass: ClassVar[frozenset[str]] = frozenset({"contamination", "ridge", "threshold"})
 
     def check_columns(self, columns: Columns, parameters: MapParameters) -> None:
-        asked, d = self.asked, len(columns.inputs)
-        kernel_of(asked.kernel)
-        check_n_components(asked.n_components, asked.features)
-        check_map_for(parameters.features, KernelRequest.of(asked.kernel, "median"), d)
-        share: Any = asked.contamination
-        ridge: Any = asked.ridge
+        params, d = self.params, len(columns.inputs)
+        kernel_of(params.kernel)
+        check_n_components(params.n_components, params.features)
+        check_map_for(parameters.features, KernelRequest.of(params.kernel, "median"), d)
+        share: Any = params.contamination
+        ridge: Any = params.ridge
         if not (isinstance(share, (int, float, np.number)) and 0 < share <= 0.5):
             raise ValueError(f"contamination={share!r} but it must be a number in (0, 0.5].")
-        positive_numbers("length_scale", asked.length_scale, d, *SHARE_OF_MEDIAN)
+        positive_numbers("length_scale", params.length_scale, d, *SHARE_OF_MEDIAN)
         if not (isinstance(ridge, (int, float, np.number)) and 0 < ridge < np.inf):
             raise ValueError(f"ridge={ridge!r} but it must be a finite number > 0. Use 0.1.")
-        if asked.threshold not in ("left_out", "sample", "exact"):
+        if params.threshold not in ("left_out", "sample", "exact"):
             raise ValueError(
-                f"threshold={asked.threshold!r} but it must be 'left_out', 'sample' or 'exact'."
+                f"threshold={params.threshold!r} but it must be 'left_out', 'sample' or 'exact'."
             )
-        if not asked.sample_rows:
+        if not params.sample_rows:
             raise ValueError(
                 "sample_rows=0 but the threshold is estimated from the row sample. "
                 "Use sample_rows=2000."
@@ -264,33 +264,33 @@ class NoveltyRecipe(RowsRecipe):
     def new_map(
         self, pilot: Pilot, parameters: MapParameters, n_rows: int
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
-        asked, scale = self.asked, self.asked.length_scale
+        params, scale = self.params, self.params.length_scale
         if isinstance(scale, str):
             pilot.warn_of_outliers()
             pilot.warn_of_wide_gaps("Give length_scale as numbers.")
             scale = SHARE_OF_MEDIAN[scale] * pilot.median_length_scale()
-        kernel = kernel_of(asked.kernel).with_length_scale(scale)
+        kernel = kernel_of(params.kernel).with_length_scale(scale)
         return self.map_for(kernel, pilot, parameters)
 
     def answer(self, fitted: Fitted) -> NoveltyAnswer:
-        moments, asked = fitted.whole, self.asked
+        moments, params = fitted.whole, self.params
         coef = moments.row.prior * moments.feature_mean()
         answer = NoveltyAnswer(
-            coef, np.nan, whitened(moments, asked.ridge) if asked.whitened else None
+            coef, np.nan, whitened(moments, params.ridge) if params.whitened else None
         )
         solved = replace(fitted, answer=answer)
-        left_out = asked.threshold == "left_out"
+        left_out = params.threshold == "left_out"
         scores, weights = left_out_scores(solved) if left_out else sample_scores(solved)
-        return replace(answer, offset=threshold(scores, weights, asked.contamination))
+        return replace(answer, offset=threshold(scores, weights, params.contamination))
 
     def answer_of_pass(self, fitted: Fitted, done: PassResult) -> NoveltyAnswer:
         """With the exact threshold, where it is asked for and the sample is not all rows."""
         answer = self.answer(fitted)
         solved = replace(fitted, answer=answer)
-        if self.asked.threshold != "exact" or len(fitted.whole.sample.rows) == fitted.n_rows:
+        if self.params.threshold != "exact" or len(fitted.whole.sample.rows) == fitted.n_rows:
             return answer
         scores, _ = sample_scores(solved)
-        share, size = float(self.asked.contamination), len(scores)
+        share, size = float(self.params.contamination), len(scores)
         near = 5 * np.sqrt(share * (1 - share) / size) + 5 / size
         low, high = np.quantile(scores, np.clip([share - near, share + near], 0, 1))
         for _ in range(MOST_PASSES):

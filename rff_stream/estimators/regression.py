@@ -67,14 +67,14 @@ class RegressionRecipe(Recipe):
         self.n_folds(len(columns.targets))  # refuses parameters of the answer
 
     def draw(self, request: PassRequest) -> DrawnMap:
-        seed, columns = seed_of(self.asked.random_state), request.opened.columns
-        asked = request.drawn_by(seed)
-        drawn = asked.family.draw(request.reading, columns, asked)
+        seed, columns = seed_of(self.params.random_state), request.opened.columns
+        parameters = request.drawn_by(seed)
+        drawn = parameters.family.draw(request.reading, columns, parameters)
         folds = 0 if request.grouped else self.n_folds(len(columns.targets))
         return with_slabs(drawn, request.reading.pilot(seed), folds) if folds else drawn
 
     def choose_precision(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
-        wanted = "float64_sums" in scales and self.asked.sums == "auto"
+        wanted = "float64_sums" in scales and self.params.sums == "auto"
         return replace(plan, sums="float64") if wanted else plan
 
     def attributes(self, fitted: Fitted) -> dict[str, Any]:
@@ -394,8 +394,7 @@ def with_kernel(self: Model, kernel: Any, **parameters: Any) -> Model:
     given = {"length_scale": "median", "gamma": None} | parameters
     other.set_params(kernel=kernel, **given)
     recipe: Any = other._recipe()
-    asked = recipe.map_parameters(fitted.columns)
-    fitted.family.check(asked, fitted.n_inputs)
+    fitted.family.check(recipe.map_parameters(fitted.columns), fitted.n_inputs)
     return other._set_fit(solve(recipe, replace(fitted, saved_at=None)))
 
 

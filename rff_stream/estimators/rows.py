@@ -37,7 +37,7 @@ class RowsRecipe(Recipe):
     @property
     def n_components(self) -> int:
         """R of a map that is to be drawn."""
-        return int(self.asked.n_components)
+        return int(self.params.n_components)
 
     def map_parameters(self, columns: Columns) -> MapParameters:
         return replace(Recipe.map_parameters(self, columns), n_components=self.n_components)
@@ -50,11 +50,11 @@ class RowsRecipe(Recipe):
 
     def check(self) -> None:
         check_n_components(self.n_components, "whole")
-        check_sample_rows(self.asked.sample_rows)
-        check_whole_space(self.asked.features, type(self.asked).__name__)
+        check_sample_rows(self.params.sample_rows)
+        check_whole_space(self.params.features, type(self.params).__name__)
 
     def draw(self, request: PassRequest) -> DrawnMap:
-        seed, columns = seed_of(self.asked.random_state), request.opened.columns
+        seed, columns = seed_of(self.params.random_state), request.opened.columns
         with single_threaded_blas():
             pilot = request.reading.pilot(seed)
             n_rows = round(n_rows_of(request.reading.source) * pilot.valid)

@@ -142,12 +142,12 @@ def checkpoint_of_pass(
     source: Source,
     plan: Plan,
     features: FeatureMap,
-    **asked: Any,
+    **choices: Any,
 ) -> Checkpoint | None:
     """The checkpoint of this pass, which may exist already; None where none is wanted."""
     if path is None:
         return None
-    return Checkpoint(path, description_of(source, plan, map=features.fingerprint, **asked))
+    return Checkpoint(path, description_of(source, plan, map=features.fingerprint, **choices))
 
 
 def kept_row(checkpoint: Checkpoint | None) -> AugmentedRow | None:

@@ -105,7 +105,7 @@ def has_frequencies(kernel: Any) -> bool:
     return automatic or all(each.stationary for each in KernelRequest.of(kernel, AUTO).named)
 
 
-def length_scale_asked(asked: Any) -> Any:
+def length_scale_asked(params: Any) -> Any:
     """``length_scale`` of an estimator, or what ``gamma`` says in its place.
 
     Raises
@@ -113,10 +113,10 @@ def length_scale_asked(asked: Any) -> Any:
     ValueError
         If both are given, if there are several kernels, or one that has no gamma.
     """
-    gamma, scale = getattr(asked, "gamma", None), getattr(asked, "length_scale", None)
+    gamma, scale = getattr(params, "gamma", None), getattr(params, "length_scale", None)
     if gamma is None:
         return scale
-    kernel = asked.kernel
+    kernel = params.kernel
     if not (isinstance(scale, str) and scale in (AUTO, "median")):
         raise ValueError(
             f"gamma={gamma!r} and length_scale={scale!r} were both given, and both say the "

@@ -79,7 +79,7 @@ def mapped_inputs(features: Any, inputs: Sequence[str]) -> int:
 def draw_whole(
     pilot: Pilot,
     inputs: Sequence[str],
-    asked: MapParameters,
+    parameters: MapParameters,
     with_trend: Callable[[FeatureMap, Pilot], FeatureMap] = lambda features, _: features,
 ) -> tuple[FeatureMap, Float64 | float]:
     """The map of the whole space, and the length-scales of its kernel.
@@ -87,31 +87,33 @@ def draw_whole(
     A name is drawn for the inputs that are quantities; columns of levels have intercepts beside
     it. A map that was given takes all inputs as it likes.
     """
-    coded = coded_inputs(inputs) if asked.is_named else []
+    coded = coded_inputs(inputs) if parameters.is_named else []
     others = [place for place in range(pilot.x.shape[1]) if place not in coded]
     names = tuple(inputs[place] for place in others)
     plain = replace(pilot, x=pilot.x[:, others], inputs=names) if coded else pilot
-    before, plain = _around(asked, plain, others)
-    asked, plain, metric = with_metric(asked, plain)
+    before, plain = _around(parameters, plain, others)
+    parameters, plain, metric = with_metric(parameters, plain)
     maps: list[Any] = []
     length_scale: Float64 | float = 1.0
     few = np.empty((len(pilot.x), 0))
     if others:
         # Behind a metric one factor is left to find: as fine as the columns of the map can be.
-        size = PILOT_COMPONENTS if metric is None else min(asked.n_components, PILOT_COMPONENTS)
-        kernel = find_kernel(asked.kernels, plain, asked.seed, asked.progress, size)
+        size = (
+            PILOT_COMPONENTS if metric is None else min(parameters.n_components, PILOT_COMPONENTS)
+        )
+        kernel = find_kernel(parameters.kernels, plain, parameters.seed, parameters.progress, size)
         length_scale = length_scale_behind(metric, kernel)
         with single_threaded_blas():
             make = functools.partial(
-                make_features, asked.features, kernel, pilot=plain, seed=asked.seed,
-                dtype=asked.dtype,
+                make_features, parameters.features, kernel, pilot=plain, seed=parameters.seed,
+                dtype=parameters.dtype,
             )  # fmt: skip
-            features = with_trend(make(n_components=asked.n_components), plain)
+            features = with_trend(make(n_components=parameters.n_components), plain)
             for first in (metric, before):
                 features = features if first is None else Then(first, features)
             if not coded:
                 return features, length_scale
-            small = make(n_components=min(asked.n_components, COMPONENTS))
+            small = make(n_components=min(parameters.n_components, COMPONENTS))
             few = np.asarray(small(plain.x) * np.sqrt(small.prior()), np.float64)
         maps.append(features)
     columns = [tuple(others)] if others else []
@@ -123,18 +125,18 @@ def draw_whole(
         if variance == 0:
             logger.info("%s: its levels differ by no more than noise; it is left out.", name)
             continue
-        maps.append(LevelIntercepts.of_rows(codes, variance, asked.dtype))
+        maps.append(LevelIntercepts.of_rows(codes, variance, parameters.dtype))
         columns.append((place,))
     return ByColumns(tuple(maps), tuple(columns), pilot.x.shape[1]), length_scale
 
 
 def _around(
-    asked: MapParameters, pilot: Pilot, places: Sequence[int]
+    parameters: MapParameters, pilot: Pilot, places: Sequence[int]
 ) -> tuple[FeatureMap | None, Pilot]:
     """What comes before a map by name where longitudes reach around, and the pilot behind it."""
-    own = tuple(places.index(place) for place in asked.longitudes if place in places)
-    named = asked.is_named
-    found = around_the_globe(replace(asked, longitudes=own), pilot.x) if named else None
+    own = tuple(places.index(place) for place in parameters.longitudes if place in places)
+    named = parameters.is_named
+    found = around_the_globe(replace(parameters, longitudes=own), pilot.x) if named else None
     if found is None:
         return None, pilot
     names = tuple(f"column {k} of {' and '.join(pilot.inputs)}" for k in range(found.n_components))

@@ -44,15 +44,15 @@ def reaches_around(longitudes: Float64) -> bool:
     return bool(TURN - np.ptp(known) <= np.diff(known).max())
 
 
-def around_the_globe(asked: MapParameters, x: Float64) -> FeatureMap | None:
+def around_the_globe(parameters: MapParameters, x: Float64) -> FeatureMap | None:
     """cos and sin of the longitudes among rows x (n, d) that reach around; the rest as it is.
 
     None where there are none, and where length-scales or a metric are given: they are of the
     inputs as they are.
     """
-    if asked.kernels.known is not None or matrix_of(asked.metric) is not None:
+    if parameters.kernels.known is not None or matrix_of(parameters.metric) is not None:
         return None
-    around = [place for place in asked.longitudes if reaches_around(x[:, place])]
+    around = [place for place in parameters.longitudes if reaches_around(x[:, place])]
     if not around:
         return None
     d = x.shape[1]

@@ -34,16 +34,16 @@ PILOT_COMPONENTS = 1536
 """R of the map whose evidence determines length-scales: kin40k needs more than 1,000."""
 
 
-def small_data_context(asked: SumRequest) -> Context | None:
+def small_data_context(request: SumRequest) -> Context | None:
     """What sums are made in when they are asked for, where one leaf keeps its few rows."""
-    plan, r = asked.plan, asked.row.n_features
-    few = plan.sums == "float64" and asked.n_places <= FEW_ROWS * r
+    plan, r = request.plan, request.row.n_features
+    few = plan.sums == "float64" and request.n_places <= FEW_ROWS * r
     keeps = (
         plan.layout.n_leaves == 1
         and plan.order == 2
         and (few or plan.kept_bytes > 0)
         and r > FEW_FEATURES
-        and n_entries(asked.features, r) == r
+        and n_entries(request.features, r) == r
     )
     return single_threaded_blas if keeps else None
 

@@ -26,37 +26,39 @@ def matrix_of(metric: Any) -> Float64 | None:
 
 
 def with_metric(
-    asked: MapParameters, pilot: Pilot
+    parameters: MapParameters, pilot: Pilot
 ) -> tuple[MapParameters, Pilot, Projection | None]:
     """The metric in front of one map of the whole space; parameters and the pilot behind it.
 
     One that is learnt is that of windows of pilot rows. What these see is often finer than what
     the columns of one map can represent, so one factor of it is found by the evidence of the map.
     """
-    matrix = matrix_of(asked.metric)
-    if matrix is None and not asked.learns_metric:
-        return asked, pilot, None
+    matrix = matrix_of(parameters.metric)
+    if matrix is None and not parameters.learns_metric:
+        return parameters, pilot, None
     pilot = pilot.with_bounded_inputs()
-    if asked.learns_metric:
+    if parameters.learns_metric:
         with single_threaded_blas():
-            found = _learn_metric(pilot, asked)
+            found = _learn_metric(pilot, parameters)
         matrix, kernel = found.matrix, found.unit_kernel.with_length_scale(None)
         varies = (pilot.y != pilot.y[:1]).any()
-        scale = asked.kernels.length_scale if asked.kernels.searched else "evidence"
-        asked = replace(asked, kernels=KernelRequest((kernel,), scale if varies else "median"))
+        scale = parameters.kernels.length_scale if parameters.kernels.searched else "evidence"
+        parameters = replace(
+            parameters, kernels=KernelRequest((kernel,), scale if varies else "median")
+        )
     metric = behind(None, matrix, pilot.x)
     along = tuple(f"direction {place}" for place in range(metric.n_components))
-    return asked, replace(pilot, x=metric(pilot.x), inputs=along, one_unit=True), metric
+    return parameters, replace(pilot, x=metric(pilot.x), inputs=along, one_unit=True), metric
 
 
-def _learn_metric(pilot: Pilot, asked: MapParameters) -> MapChoice:
-    rng = np.random.default_rng(asked.seed)
+def _learn_metric(pilot: Pilot, parameters: MapParameters) -> MapChoice:
+    rng = np.random.default_rng(parameters.seed)
     rows = RowWindow(pilot.x, few_targets(pilot.y, rng), pilot.w)
     shape = CellShape.for_rows(len(pilot.x))
     if not rows.varies:
-        return MapChoice.of_constant(asked.kernels.named[0], rows.x, shape)
+        return MapChoice.of_constant(parameters.kernels.named[0], rows.x, shape)
     blocks = pilot_windows(rows, rng)
-    return search_map(map_search(rows, blocks, True, asked, shape, rng))
+    return search_map(map_search(rows, blocks, True, parameters, shape, rng))
 
 
 def behind(encoding: Any, matrix: Float64 | None, x: Float64) -> Any:

@@ -111,7 +111,7 @@ class Totals:
     features: Any
     groups: Mapping[Any, Any]  # label -> sums: by fold or label, else one under None
     total: Any  # sum of the groups
-    asked: MapParameters | None = None  # for a family whose sums are the same for every kernel
+    parameters: MapParameters | None = None  # for a family whose sums are the same for every kernel
     scales: Mapping[str, Array] = field(default_factory=dict)
     """What was found on pilot rows, as in :class:`DrawnMap`."""
 
@@ -254,11 +254,11 @@ class ClassFamily(Protocol):
         """Refuse a loss, or a rule for its penalty, that it has no answer for."""
 
     def draw(
-        self, pilot: Pilot, inputs: Sequence[str], asked: MapParameters, plan: Plan
+        self, pilot: Pilot, inputs: Sequence[str], parameters: MapParameters, plan: Plan
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         """The map for pilot rows with one-hot classes, and what it was drawn for."""
 
-    def statistic(self, asked: SumRequest) -> Statistic:
+    def statistic(self, request: SumRequest) -> Statistic:
         """What the first pass adds up: sums of labelled rows."""
 
     def least_squares(
@@ -307,22 +307,22 @@ class Family(Protocol):
         """How many times as many columns the default would draw for so many rows."""
         return 1.0
 
-    def check(self, asked: MapParameters, n_inputs: int) -> None:
+    def check(self, parameters: MapParameters, n_inputs: int) -> None:
         """Refuse, before a row is read, what would be refused after the pilot."""
 
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
         """The sizes that a plan is made from, before the map is drawn or after."""
 
-    def foresee(self, request: PlanRequest, asked: MapParameters, n_rows: int) -> PlanRequest:
+    def foresee(self, request: PlanRequest, parameters: MapParameters, n_rows: int) -> PlanRequest:
         """The request with what the kernel costs: a search before the pass, the solve after it."""
 
-    def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:
+    def draw(self, reading: Reading, columns: Columns, parameters: MapParameters) -> DrawnMap:
         """The map for the pilot's rows, and what a row of the sums means."""
 
     def row(self, features: Any, pilot: Pilot, columns: Columns) -> AugmentedRow:
         """Map, origins, names and units of the columns that are summed, for a map that is given."""
 
-    def statistic(self, asked: SumRequest) -> Statistic:
+    def statistic(self, request: SumRequest) -> Statistic:
         """What the pass adds up."""
 
     def zero(self, features: Any, row: AugmentedRow, order: int) -> Any:

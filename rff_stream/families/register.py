@@ -69,7 +69,7 @@ def class_family_of(features: Any) -> ClassFamily:
     return found
 
 
-def check_map(asked: MapParameters, inputs: Sequence[str]) -> None:
+def check_map(parameters: MapParameters, inputs: Sequence[str]) -> None:
     """Refuse, before a row is read, a map that is not for these inputs.
 
     Raises
@@ -77,11 +77,11 @@ def check_map(asked: MapParameters, inputs: Sequence[str]) -> None:
     ValueError
         Naming the parameter, or the column of many levels that the family has no columns for.
     """
-    check_metric(asked, len(inputs))
-    family = asked.family
+    check_metric(parameters, len(inputs))
+    family = parameters.family
     if family.name != WHOLE:
-        refuse_coded(inputs, f"features={asked.features!r}")
-    family.check(asked, mapped_inputs(asked.features, inputs))
+        refuse_coded(inputs, f"features={parameters.features!r}")
+    family.check(parameters, mapped_inputs(parameters.features, inputs))
 
 
 def check_whole_space(features: Any, name: str) -> None:
@@ -93,21 +93,21 @@ def check_whole_space(features: Any, name: str) -> None:
         )
 
 
-def check_metric(asked: MapParameters, n_inputs: int) -> None:
+def check_metric(parameters: MapParameters, n_inputs: int) -> None:
     """Refuse a metric that is no choice, or that must be learnt where none can be.
 
     Raises ValueError: naming the parameter.
     """
-    metric = asked.metric
+    metric = parameters.metric
     if metric is None or (isinstance(metric, str) and metric == AUTO):
         return
-    one = asked.family.name == WHOLE and asked.is_named
-    drawn = one or asked.family.finds_kernels(asked.features)
+    one = parameters.family.name == WHOLE and parameters.is_named
+    drawn = one or parameters.family.finds_kernels(parameters.features)
     if not isinstance(metric, str):
         if not drawn:
             raise ValueError(
-                f"metric is a matrix but features={asked.features!r}, and a metric goes in front "
-                "of cells, or of a map that is drawn by name. Make the map behind it: "
+                f"metric is a matrix but features={parameters.features!r}, and a metric goes in "
+                "front of cells, or of a map that is drawn by name. Make the map behind it: "
                 "Projection(matrix, origin).then(map)."
             )
         return
@@ -115,15 +115,15 @@ def check_metric(asked: MapParameters, n_inputs: int) -> None:
         raise ValueError(f"metric={metric!r} but it must be 'auto', 'full', a matrix or None.")
     if not drawn:
         raise ValueError(
-            f"metric='full' but features={asked.features!r}, and a metric is learnt in front of "
-            "cells, or of a map that is drawn by name. Leave features out, or use metric='auto'."
+            f"metric='full' but features={parameters.features!r}, and a metric is learnt in front "
+            "of cells, or of a map that is drawn by name. Leave features out, or use metric='auto'."
         )
-    if asked.kernels.known is not None:
+    if parameters.kernels.known is not None:
         raise ValueError(
-            f"metric='full' but {asked.kernels.known!r} has length-scales, and a metric is learnt "
-            "in their place. Leave one of them out."
+            f"metric='full' but {parameters.kernels.known!r} has length-scales, and a metric is "
+            "learnt in their place. Leave one of them out."
         )
-    for kernel in asked.kernels.named:
+    for kernel in parameters.kernels.named:
         if not isinstance(kernel, RadialKernel):
             raise ValueError(
                 f"metric='full' but {kernel!r} is no function of ‖x − x'‖, and a metric is learnt "

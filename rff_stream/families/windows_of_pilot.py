@@ -115,7 +115,7 @@ def map_search(
     rows: RowWindow,
     blocks: Sequence[RowWindow],
     in_rows: bool,
-    asked: MapParameters,
+    parameters: MapParameters,
     shape: CellShape,
     rng: np.random.Generator,
     *,
@@ -129,7 +129,7 @@ def map_search(
     two maps compete where it is said. Where scores do not compete, values that no length-scale in
     reach can tell apart are bounded.
     """
-    free = asked.kernels.free
+    free = parameters.kernels.free
     heavy = heavy_inputs(rows.x) if scores and free else np.empty(0, np.int64)
     if not len(heavy):
         low, high = Pilot(rows.x, rows.y, rows.w).bounds(RANGE)
@@ -137,20 +137,22 @@ def map_search(
             RowWindow(np.clip(each.x, low, high), each.y, each.w) for each in (rows, *blocks)
         )
     blocks = [RowWindow(*merge_copies(each.x, each.y, each.w)) for each in blocks]
-    learns = isinstance(asked.metric, str) and (free or asked.metric == "full")
+    learns = isinstance(parameters.metric, str) and (free or parameters.metric == "full")
     return MapSearch(
         rows,
         blocks,
         in_rows,
-        list(asked.kernels.named),
+        list(parameters.kernels.named),
         shape,
         rng,
-        ard=asked.kernels.rule != "evidence",
+        ard=parameters.kernels.rule != "evidence",
         metric=learns,
-        only_metric=learns and asked.metric == "full",
+        only_metric=learns and parameters.metric == "full",
         sizes=sizes,
         averages=averages,
-        budget=SearchBudget(np.inf if asked.search_seconds is None else asked.search_seconds),
+        budget=SearchBudget(
+            np.inf if parameters.search_seconds is None else parameters.search_seconds
+        ),
         normal_scores=NormalScores.of_rows(rows.x, heavy) if len(heavy) else None,
-        say=logger.info if asked.progress else lambda line: None,
+        say=logger.info if parameters.progress else lambda line: None,
     )

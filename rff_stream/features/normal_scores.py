@@ -134,8 +134,8 @@ def _knots(x: Float64) -> tuple[Float64, Float64]:
     scores = ndtri((np.cumsum(counts) - counts / 2) / len(x))
     if len(values) <= KNOTS:
         return values, scores
-    asked = np.linspace(scores[0], scores[-1], KNOTS)
-    place = np.unique(np.searchsorted(scores, asked))
+    grid = np.linspace(scores[0], scores[-1], KNOTS)
+    place = np.unique(np.searchsorted(scores, grid))
     return values[place], scores[place]
 
 

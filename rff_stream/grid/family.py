@@ -251,25 +251,25 @@ class GridFamily(Family):
     def serves(self, n_inputs: int) -> bool:
         return n_inputs <= MOST_INPUTS and importlib.util.find_spec("finufft") is not None
 
-    def check(self, asked: MapParameters, n_inputs: int) -> None:
+    def check(self, parameters: MapParameters, n_inputs: int) -> None:
         import_finufft()
         check_n_inputs(n_inputs)
-        given: Any = asked.features
+        given: Any = parameters.features
         if isinstance(given, GridFeatures):
             check_inputs(given.n_inputs, n_inputs)
         else:
             _request(given).modes_of(n_inputs)
-        if asked.sums == "float32":
+        if parameters.sums == "float32":
             raise ValueError(
                 "sums='float32' but sums on a grid of frequencies are float64: less does not "
                 "resolve small noise. Use sums='auto'."
             )
-        if is_named(asked.penalty, "gcv"):
+        if is_named(parameters.penalty, "gcv"):
             raise ValueError(
                 "alpha='gcv' but the penalty on a grid of frequencies is a number, 'evidence' or "
                 "'cv'. Choose one of them."
             )
-        for kernel in asked.kernels.named:
+        for kernel in parameters.kernels.named:
             kernel.spectral_density(np.ones((1, n_inputs)))
 
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
@@ -280,28 +280,28 @@ class GridFamily(Family):
         size = int(np.prod([2 * m + 1 for m in modes]))
         return PlanRequest(GridCost(size, modes))
 
-    def foresee(self, request: PlanRequest, asked: MapParameters, n_rows: int) -> PlanRequest:
+    def foresee(self, request: PlanRequest, parameters: MapParameters, n_rows: int) -> PlanRequest:
         assert isinstance(request.cost, GridCost)
-        return replace(request, cost=foresee_solve(request.cost, asked, n_rows))
+        return replace(request, cost=foresee_solve(request.cost, parameters, n_rows))
 
-    def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:
+    def draw(self, reading: Reading, columns: Columns, parameters: MapParameters) -> DrawnMap:
         """The grid for the extent of pilot rows.
 
         Modes that are not given are shared among the axes by the length-scales: those that are
         numbers, or those of small windows of neighbouring rows, whose left-out error is kept
         beside the map.
         """
-        given: Any = asked.features
-        pilot = reading.pilot(asked.seed)
+        given: Any = parameters.features
+        pilot = reading.pilot(parameters.seed)
         if isinstance(given, GridFeatures):
-            return DrawnMap(asked.features, self.row(given, pilot, columns), {})
+            return DrawnMap(parameters.features, self.row(given, pilot, columns), {})
         request = _request(given)
         features: Any = _grid_over(request, pilot, columns)
-        kernel: Any = asked.kernels.known
+        kernel: Any = parameters.kernels.known
         scales: dict[str, Array] = {}
         tail = TAIL
         if request.modes is None and kernel is None:
-            near = _look_near(reading, pilot, asked)
+            near = _look_near(reading, pilot, parameters)
             if near is not None:
                 kernel, tail = near[0].own_kernel, TAIL_OF_NOISE * near[0].alpha
                 scales["near_error"] = near[1]
@@ -316,8 +316,8 @@ class GridFamily(Family):
             features, columns.inputs, columns.targets, columns.units, pilot.target_origin
         )
 
-    def statistic(self, asked: SumRequest) -> Statistic:
-        return GridStatistic(asked.features, asked.row, asked.sample_rows)
+    def statistic(self, request: SumRequest) -> Statistic:
+        return GridStatistic(request.features, request.row, request.sample_rows)
 
     def zero(self, features: Any, row: AugmentedRow, order: int) -> GridMoments:
         return GridMoments.zero(features, row)
@@ -331,22 +331,22 @@ class GridFamily(Family):
         return _restore(GridProcess if variances else GridAnswer, stored)
 
 
-def foresee_solve(cost: GridCost, asked: MapParameters, n_rows: int) -> GridCost:
+def foresee_solve(cost: GridCost, parameters: MapParameters, n_rows: int) -> GridCost:
     """The cost with the steps of conjugate gradients to expect.
 
     A kernel without length-scales, or of rows whose extent no box says, is taken at a tenth of
     the extent, and a penalty that is to be found at σₙ² = σ_f²/100.
     """
-    families, features = asked.kernels.named, asked.features
-    known, d = asked.kernels.known, len(cost.modes)
+    families, features = parameters.kernels.named, parameters.features
+    known, d = parameters.kernels.known, len(cost.modes)
     scales, box = np.full(d, ASSUMED_SCALE), getattr(features, "box", None) or {}
     if known is not None and isinstance(features, GridFeatures):
         scales = length_scale_vector(known, d) / features.period * (1 + PADDING)
     elif known is not None and len(box) == d:
         extents = np.array([high - low for low, high in box.values()])
         scales = length_scale_vector(known, d) / extents
-    found = isinstance(asked.penalty, str)
-    alpha = ASSUMED_ALPHA if found else float(np.mean(asked.penalty))
+    found = isinstance(parameters.penalty, str)
+    alpha = ASSUMED_ALPHA if found else float(np.mean(parameters.penalty))
     unit = families[0].with_length_scale(tuple(scales.tolist()))
     steps = expected_steps(cost.modes, unit, alpha, n_rows)
     return replace(cost, steps=steps, n_searched=len(families) if known is None else 0)
@@ -383,10 +383,10 @@ def _solve(kind: type[Answer], totals: Totals, penalty: Any, fit_intercept: bool
 
 def _trend_of(totals: Totals, fit_intercept: bool) -> Any:
     """What is not penalised; refuses sums of too few rows for it, or of no kernel."""
-    moments, asked = totals.total, totals.asked
-    if asked is None:
+    moments, parameters = totals.total, totals.parameters
+    if parameters is None:
         raise ModelError("An answer from sums on a grid of frequencies needs a kernel. Give one.")
-    trend = _request(asked.features).trend if fit_intercept else "none"
+    trend = _request(parameters.features).trend if fit_intercept else "none"
     least = 1 + {"none": 0, "constant": 1, "linear": 1 + moments.features.n_inputs}[trend]
     if moments.n < least:
         raise ValueError(
@@ -398,16 +398,16 @@ def _trend_of(totals: Totals, fit_intercept: bool) -> Any:
 
 def _kernel_of(totals: Totals, penalty: Any, trend: Any) -> tuple[Kernel, GridChoice | None]:
     """The kernel that is given, or of highest evidence with what was found beside it."""
-    moments, asked = totals.total, totals.asked
-    assert asked is not None
-    kernel = asked.kernels.known
+    moments, parameters = totals.total, totals.parameters
+    assert parameters is not None
+    kernel = parameters.kernels.known
     several = moments.row.n_targets > 1
     if kernel is not None and (several or not is_named(penalty, "evidence")):
         return kernel, None
-    one: Scales = "one" if asked.kernels.rule == "evidence" else "each"
+    one: Scales = "one" if parameters.kernels.rule == "evidence" else "each"
     choice = choose_grid_kernel(
         moments,
-        asked.kernels.named if kernel is None else [kernel],
+        parameters.kernels.named if kernel is None else [kernel],
         scales=one if kernel is None else "given",
         trend=trend,
         alpha=None if isinstance(penalty, str) else float(np.mean(penalty)),
@@ -525,14 +525,14 @@ def _grid_over(request: Grid, pilot: Pilot, columns: Columns) -> GridFeatures:
 
 
 def _look_near(
-    reading: Reading, pilot: Pilot, asked: MapParameters
+    reading: Reading, pilot: Pilot, parameters: MapParameters
 ) -> tuple[MetricFit, Float64] | None:
     """What small windows of neighbouring rows say of the kernel; None where they are too few."""
-    rng = np.random.default_rng(asked.seed)
+    rng = np.random.default_rng(parameters.seed)
     rows = RowWindow(pilot.x, pilot.y, pilot.w)
     with single_threaded_blas():
-        blocks, _ = neighbouring_rows(reading, rows, rng, asked.seed)
-        return fit_near_rows(blocks, rows, asked.kernels.named, rng=rng)
+        blocks, _ = neighbouring_rows(reading, rows, rng, parameters.seed)
+        return fit_near_rows(blocks, rows, parameters.kernels.named, rng=rng)
 
 
 def _spacing(x: Float64) -> Float64:

@@ -115,9 +115,9 @@ def collect(
     row = row or kept_row(kept) or family.row(features, reading.pilot(), source.columns)
     if kept is not None:
         kept.begin(row, plan.order)
-    asked = SumRequest(features, row, plan, sample_rows, reading.places(plan))
+    sums_of = SumRequest(features, row, plan, sample_rows, reading.places(plan))
     groups, _ = reading.moments(
-        family.statistic(asked), plan, grouped=by is not None, folds=folds, checkpoint=kept
+        family.statistic(sums_of), plan, grouped=by is not None, folds=folds, checkpoint=kept
     )
     if not any(moments.n for moments in groups.values()):
         raise no_rows(source)

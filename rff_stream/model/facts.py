@@ -160,9 +160,9 @@ def _classes(model: Any) -> Fact:
 
 
 def _kernel(model: Any) -> Fact:
-    asked = kernel_name("gaussian" if model.kernel == "auto" else model.kernel)
+    default = kernel_name("gaussian" if model.kernel == "auto" else model.kernel)
     maps = maps_of(model)
-    names = [getattr(getattr(each, "kernel", None), "text", asked) for each in maps]
+    names = [getattr(getattr(each, "kernel", None), "text", default) for each in maps]
     words = [f"{name}, R = {each.n_components}" for name, each in zip(names, maps, strict=True)]
     return Fact("kernel", "; ".join(words), {"kernel": " and ".join(dict.fromkeys(names))})
 

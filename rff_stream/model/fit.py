@@ -51,7 +51,7 @@ def fit(
         files = [each.file for each in new]  # without copies of the same content
         data = replace(data, X=open_together(files, data.y, data.storage_options, data.inputs))
     opened, parameters = open_rows(recipe, data)
-    reading = Reading(opened.source, progress=recipe.asked.progress)
+    reading = Reading(opened.source, progress=recipe.params.progress)
     plan = recipe.plan(reading, opened.columns, parameters)
     kept = None
     if checkpoint is not None:
@@ -63,7 +63,7 @@ def fit(
     new = new if grows(recipe) and batch is None else []
     batches: tuple[CountedBatch, ...] = ()
     several = len(new) > 1 and recipe.adds_files
-    if several and are_apart(request, data, len(new), recipe.asked.memory):
+    if several and are_apart(request, data, len(new), recipe.params.memory):
         done, batches = read_files(recipe, request, data, new)
     else:
         done = recipe.read(request)
@@ -107,11 +107,11 @@ def checkpoint_of_fit(
 ) -> Checkpoint:
     """The checkpoint of this fit, which may exist already; refuses that of another fit."""
     later = recipe.after_the_pass | ANY_TIME
-    parameters = recipe.asked.get_params(deep=False).items()
+    parameters = recipe.params.get_params(deep=False).items()
     chosen = {name: plain_value(value) for name, value in parameters if name not in later}
     chosen |= plain_selection(data)
     source = opened.source
-    description = description_of(source, plan, model=type(recipe.asked).__name__, **chosen)
+    description = description_of(source, plan, model=type(recipe.params).__name__, **chosen)
     description["folds"] = recipe.n_folds(len(source.columns.targets))
     return Checkpoint(fspath(path), description)
 

@@ -197,10 +197,10 @@ class Fitted:
         """The family of its map."""
         return family_of(self.features)
 
-    def totals(self, asked: MapParameters | None = None) -> Totals:
+    def totals(self, parameters: MapParameters | None = None) -> Totals:
         """The sums that an answer comes from; refuses a model that has none."""
         whole = self.whole
-        return Totals(self.features, self.groups or {}, whole, asked, self.scales)
+        return Totals(self.features, self.groups or {}, whole, parameters, self.scales)
 
     @property
     def n_inputs(self) -> int:

@@ -54,22 +54,22 @@ class Opened:
         return found
 
 
-def open_rows(asked: Any, selection: Selection, target: Target) -> Opened:
+def open_rows(params: Any, selection: Selection, target: Target) -> Opened:
     """The rows of a fit, from any container; refuses those without the target that is needed."""
     y = None if target == "none" else selection.y
     names = target_names(selection.X, y)
-    if target == "none" and asked.missing_rows == "indicate":
+    if target == "none" and params.missing_rows == "indicate":
         raise ValueError(
-            f"missing_rows='indicate' but {type(asked).__name__} has no target that missing inputs "
-            "could tell of. Use 'drop', or fill them before."
+            f"missing_rows='indicate' but {type(params).__name__} has no target that missing "
+            "inputs could tell of. Use 'drop', or fill them before."
         )
-    checked, labels = check_values(copy.copy(asked), replace(selection, y=y), target)
-    source = open_selection(under_rules(asked, checked, target))
-    if asked.missing_rows == "indicate":
+    checked, labels = check_values(copy.copy(params), replace(selection, y=y), target)
+    source = open_selection(under_rules(params, checked, target))
+    if params.missing_rows == "indicate":
         source = filled_by_pilot(source)
     columns, units = source.columns, source.columns.units
     if target == "none":
-        refuse_coded(columns.inputs, type(asked).__name__)
+        refuse_coded(columns.inputs, type(params).__name__)
     if target == "labels":
         columns = replace(columns, targets=names[:1] or ("y",), units=(*units, "") if units else ())
     elif names and is_in_memory(checked.X):
@@ -91,7 +91,7 @@ def open_rows(asked: Any, selection: Selection, target: Target) -> Opened:
 
 
 def open_later(
-    asked: Any, columns: Columns, selection: Selection, target: Target, *, scored: bool = False
+    params: Any, columns: Columns, selection: Selection, target: Target, *, scored: bool = False
 ) -> Opened:
     """Later rows with the columns of a fit, from any container.
 
@@ -100,7 +100,7 @@ def open_later(
 
     Raises ModelError: when the names of inputs or targets are not those of the fit.
     """
-    X, y, asked = selection.X, selection.y, keep_missing_rule(asked, columns)
+    X, y, params = selection.X, selection.y, keep_missing_rule(params, columns)
     wanted = {"none": (), "labels": columns.targets[:1], "numbers": columns.targets}[target]
     if y is None and wanted and kind_of(X) != "array":
         y = wanted[0] if len(wanted) == 1 else list(wanted)
@@ -109,9 +109,9 @@ def open_later(
         check_targets(wanted, target_names(X, y), named=True, scored=scored)
     check_inputs(without_indicators(columns).inputs, selection.inputs)
     selection = replace(selection, y=y if wanted else None, inputs=None)
-    checked, labels = check_values(asked, selection, target, later=True, scored=scored)
+    checked, labels = check_values(params, selection, target, later=True, scored=scored)
     known = replace(columns, weight="")
-    source = open_selection(replace(under_rules(asked, checked, target), columns=known))
+    source = open_selection(replace(under_rules(params, checked, target), columns=known))
     if columns.fills:
         source = fill_alike(source, columns)
     if target == "numbers":
@@ -138,26 +138,26 @@ def filled_by_pilot(source: Source) -> Source:
     return found
 
 
-def keep_missing_rule(asked: Any, columns: Columns) -> Any:
+def keep_missing_rule(params: Any, columns: Columns) -> Any:
     """The estimator's parameters; missing inputs are information where they were in the fit."""
-    missing = asked.missing_rows
+    missing = params.missing_rows
     if columns.fills:
         missing = "indicate"
     elif missing == "indicate":
         missing = "error"
-    if missing == asked.missing_rows:
-        return asked
-    own = copy.copy(asked)
+    if missing == params.missing_rows:
+        return params
+    own = copy.copy(params)
     own.missing_rows = missing
     return own
 
 
-def under_rules(asked: Any, selection: Selection, target: Target) -> Selection:
+def under_rules(params: Any, selection: Selection, target: Target) -> Selection:
     """A selection with what the parameters of the estimator say of missing values."""
     return replace(
         selection,
-        missing_rows=asked.missing_rows,
-        missing_chunks=asked.missing_chunks,
+        missing_rows=params.missing_rows,
+        missing_chunks=params.missing_chunks,
         y_labels=target == "labels",
     )
 

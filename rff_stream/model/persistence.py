@@ -49,9 +49,9 @@ def save(
     scales = fitted.scales if ends is None else {**fitted.scales, "input_range": ends}
     scales = {**scales, "text_columns": text} if text.any() else scales
     plain, arrays = named_arrays(fitted.features, scales)
-    parameters = recipe.asked.get_params(deep=False).items()
+    parameters = recipe.params.get_params(deep=False).items()
     header = {
-        "model": type(recipe.asked).__name__,
+        "model": type(recipe.params).__name__,
         "version": __version__,
         "parameters": {name: plain_value(value) for name, value in parameters},
         "columns": plain_columns(fitted.columns),
@@ -82,7 +82,7 @@ def keep_answer(
     """
     assert fitted.saved_at is not None
     saved = store.header["parameters"]
-    mine = recipe.asked.get_params(deep=False)
+    mine = recipe.params.get_params(deep=False)
     if all(plain_value(mine[name]) == saved.get(name) for name in mine.keys() - OF_READING):
         header = {"fitted": _plain_of(recipe, fitted)}
         save_answer(fitted.saved_at, store.log, batches, header, recipe.arrays(fitted))

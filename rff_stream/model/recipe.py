@@ -125,7 +125,7 @@ class Recipe(ABC):
     A subclass writes the abstract methods; the functions of this subpackage call them.
     """
 
-    asked: Any  # estimator: only its public parameters are looked at
+    params: Any  # estimator: only its public parameters are looked at
     declared_classes: tuple[Any, ...] | None = None  # labels that a classifier was told to expect
     penalty: Any = None  # α as it was asked for; None where there is none
     sums: SumsDtype = "auto"  # precision of the sums
@@ -146,17 +146,17 @@ class Recipe(ABC):
 
     def check(self) -> None:
         """Refuse parameters before anything is opened."""
-        check_n_components(self.asked.n_components, self.asked.features)
-        check_sample_rows(self.asked.sample_rows)
-        check_search_seconds(getattr(self.asked, "search_seconds", None))
+        check_n_components(self.params.n_components, self.params.features)
+        check_sample_rows(self.params.sample_rows)
+        check_search_seconds(getattr(self.params, "search_seconds", None))
 
     def open(self, data: Selection) -> Opened:
         """The rows of a fit."""
-        return open_rows(self.asked, data, self.target)
+        return open_rows(self.params, data, self.target)
 
     def open_more(self, fitted: Fitted, data: Selection) -> Opened:
         """Rows that come later, by the columns and conditions of the fit."""
-        return open_later(self.asked, fitted.columns, chosen_alike(fitted, data), self.target)
+        return open_later(self.params, fitted.columns, chosen_alike(fitted, data), self.target)
 
     @abstractmethod
     def check_columns(self, columns: Columns, parameters: MapParameters) -> None:
@@ -172,13 +172,13 @@ class Recipe(ABC):
 
     def map_parameters(self, columns: Columns) -> MapParameters:
         """What the map is drawn by."""
-        asked = self.asked
-        metric = getattr(asked, "metric", None)
+        params = self.params
+        metric = getattr(params, "metric", None)
         features, kernels, size = decided(
-            chosen_map(asked.features, columns.inputs, asked.kernel),
-            asked.kernel,
-            length_scale_asked(asked),
-            asked.n_components,
+            chosen_map(params.features, columns.inputs, params.kernel),
+            params.kernel,
+            length_scale_asked(params),
+            params.n_components,
             metric,
             choose=self.chooses and not coded_inputs(columns.inputs),
         )
@@ -186,12 +186,12 @@ class Recipe(ABC):
             features,
             kernels,
             n_components=size,
-            dtype=asked.dtype,
-            sums=getattr(asked, "sums", "auto"),
+            dtype=params.dtype,
+            sums=getattr(params, "sums", "auto"),
             penalty=self.penalty,
             seed=0,
-            progress=asked.progress,
-            averages=getattr(asked, "sample_rows", 0) >= FEWEST_AVERAGED,
+            progress=params.progress,
+            averages=getattr(params, "sample_rows", 0) >= FEWEST_AVERAGED,
             metric=metric,
             longitudes=longitudes_in(columns),
         )
@@ -230,10 +230,10 @@ class Recipe(ABC):
             sums=self.sums,
             dtype=parameters.dtype,
             n_groups=max(folds, 1) if n_groups is None else n_groups,
-            search_limit=getattr(self.asked, "search_seconds", None),
+            search_limit=getattr(self.params, "search_seconds", None),
         )
         request = family.foresee(request, parameters, n_rows_of(source))
-        return reading.plan(request, memory=self.asked.memory)
+        return reading.plan(request, memory=self.params.memory)
 
     def plan_of_map(self, request: PassRequest, drawn: DrawnMap) -> Plan:
         """The plan of a map that is drawn: sizes and numbers of levels are known by now."""
@@ -251,7 +251,7 @@ class Recipe(ABC):
         """The sums of all rows by label or fold, and how many rows were looked at."""
         reading, plan = request.reading, request.plan
         sums = SumRequest(
-            drawn.features, drawn.row, plan, self.asked.sample_rows, reading.places(plan)
+            drawn.features, drawn.row, plan, self.params.sample_rows, reading.places(plan)
         )
         return reading.moments(
             drawn.family.statistic(sums),
@@ -284,7 +284,7 @@ class Recipe(ABC):
     ) -> tuple[Groups, int]:
         """The sums of later rows with the map of the fit, and how many were looked at."""
         held = fitted.held_bytes
-        reading = Reading(opened.source, progress=self.asked.progress, held_bytes=held)
+        reading = Reading(opened.source, progress=self.params.progress, held_bytes=held)
         parameters = self.parameters_of(fitted)
         plan = self.plan(reading, fitted.columns, parameters)
         plan = self.choose_precision(plan, fitted.scales)

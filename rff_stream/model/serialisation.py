@@ -122,8 +122,8 @@ def value_of(plain: Any, features: Any) -> Any:
         return plain
     ((kind, content),) = plain.items()
     if kind in UNDRAWN.by_name:
-        asked = UNDRAWN.by_name[kind]
-        return asked.from_plain(content, functools.partial(value_of, features=features))
+        kind_of_map = UNDRAWN.by_name[kind]
+        return kind_of_map.from_plain(content, functools.partial(value_of, features=features))
     builders: dict[str, Callable[[], Any]] = {
         "kernel": lambda: kernel_from_spec(content),
         "loss": lambda: regression_loss(content),

@@ -42,7 +42,7 @@ def stream(recipe: Recipe, data: Selection, every: float) -> Iterator[tuple[Fitt
         raise ValueError(
             f"every={every!r} but it must be the share of a step in (0, 1), or a factor above 1."
         )
-    reading = Reading(opened.source, progress=recipe.asked.progress)
+    reading = Reading(opened.source, progress=recipe.params.progress)
     plan = recipe.plan(reading, opened.columns, parameters)
     leaves = Leaves(opened.source, plan.layout)
     held = held_out(len(leaves))
@@ -50,7 +50,7 @@ def stream(recipe: Recipe, data: Selection, every: float) -> Iterator[tuple[Fitt
     drawn = recipe.draw(request)
     plan = recipe.plan_of_map(request, drawn)
     empty = replace(unread(opened, drawn, data), plan=plan)
-    with Progress("looking", rows_in(leaves), shown=recipe.asked.progress) as bar:
+    with Progress("looking", rows_in(leaves), shown=recipe.params.progress) as bar:
         yield from steps(
             recipe, empty, drawn.row, reading, (leaves[:held], leaves[held:]), every, bar
         )
@@ -148,7 +148,7 @@ def sum_of(
     assert fitted.plan is not None
     plan = replace(fitted.plan, n_groups=1)
     plan = replace(plan, sums="float64") if apart else plan
-    sums = SumRequest(fitted.features, row, plan, recipe.asked.sample_rows, places)
+    sums = SumRequest(fitted.features, row, plan, recipe.params.sample_rows, places)
     statistic = fitted.family.statistic(sums)
     folds = 0 if apart else recipe.n_folds(row.n_targets)
     if folds:

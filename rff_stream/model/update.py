@@ -284,7 +284,7 @@ def warn_if_outgrown(recipe: Recipe, before: Fitted, after: Fitted) -> None:
 
     Cells are drawn once: later rows add to their sums, and do not divide them.
     """
-    if "choice" not in after.scales or not isinstance(recipe.asked.features, str):
+    if "choice" not in after.scales or not isinstance(recipe.params.features, str):
         return  # not chosen, or of sizes that were asked for
     was, now = (
         max(each.family.growth(each.features, each.n_rows), 1.0) for each in (before, after)
@@ -355,7 +355,7 @@ class NewRowFinder:
     def read_growth(self, opened: Opened) -> Update:
         """Rows that growing data have after those counted."""
         source = opened.source
-        growth = growth_of(source, self.ledger.records, self.recipe.asked.missing_chunks)
+        growth = growth_of(source, self.ledger.records, self.recipe.params.missing_chunks)
         if growth.stop <= growth.start:
             return Update(waiting=growth.waiting)
         part: Source = PartSource(source, growth.dim, growth.start, growth.stop)
@@ -385,7 +385,7 @@ class NewRowFinder:
         whole = RowIdentity.of(recipe.open_more(fitted, data), data, self.ledger)
         if self.ledger.holds(whole.content):
             return
-        reading = Reading(opened.source, progress=recipe.asked.progress)
+        reading = Reading(opened.source, progress=recipe.params.progress)
         parameters = recipe.parameters_of(fitted)
         plan = recipe.plan(reading, fitted.columns, parameters)
         request = PassRequest(opened, reading, plan, parameters, grouped=True)

@@ -140,8 +140,8 @@ def align(container: Container, selection: Selection) -> SourceBuilder:
     """
     y, by = selection.y, selection.by
     targets = [] if y is None else container.targets(y)
-    asked = {"sample_weight": selection.sample_weight, "by": None if is_names(by) else by}
-    given = {role: each for role, each in asked.items() if each is not None}
+    named_in = {"sample_weight": selection.sample_weight, "by": None if is_names(by) else by}
+    given = {role: each for role, each in named_in.items() if each is not None}
     others = {role: container.column(role, values) for role, values in given.items()}
     asked_for = container.inputs(selection, targets or [], others.get("sample_weight"))
     known = as_in_the_fit if selection.columns is not None else with_levels

@@ -149,20 +149,26 @@ class WholeClasses:
         """Every loss has an answer."""
 
     def draw(
-        self, pilot: Pilot, inputs: Sequence[str], asked: MapParameters, plan: Plan
+        self, pilot: Pilot, inputs: Sequence[str], parameters: MapParameters, plan: Plan
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         """A map for a kernel found on the pilot; two classes are one target."""
         two = pilot.y.shape[1] == 2
         targets = pilot.with_targets(pilot.y[:, 1:]) if two else pilot
-        features, length_scale = draw_whole(targets, inputs, asked)
+        features, length_scale = draw_whole(targets, inputs, parameters)
         return features, {"length_scale": np.asarray(length_scale)}
 
-    def statistic(self, asked: SumRequest) -> Statistic:
-        sums, context = asked.plan.sums, small_data_context(asked)
+    def statistic(self, request: SumRequest) -> Statistic:
+        sums, context = request.plan.sums, small_data_context(request)
         of_rows = MomentStatistic(
-            asked.features, asked.row, 2, sums, asked.sample_rows, asked.n_places, context=context
+            request.features,
+            request.row,
+            2,
+            sums,
+            request.sample_rows,
+            request.n_places,
+            context=context,
         )
-        return ClassStatistic(of_rows, asked.labels)
+        return ClassStatistic(of_rows, request.labels)
 
     def least_squares(
         self, totals: Totals, class_weight: Mapping[Any, float], alpha: float | str

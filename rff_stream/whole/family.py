@@ -183,36 +183,36 @@ class WholeFamily(Family):
     refuses: ClassVar[Mapping[str, str]] = {"with_kernel": ONE_KERNEL}
     classes: ClassVar[ClassFamily | None] = WholeClasses()
 
-    def check(self, asked: MapParameters, n_inputs: int) -> None:
-        d = columns_of_metric(asked.metric, n_inputs)
-        check_map_for(asked.features, asked.kernels, d)
+    def check(self, parameters: MapParameters, n_inputs: int) -> None:
+        d = columns_of_metric(parameters.metric, n_inputs)
+        check_map_for(parameters.features, parameters.kernels, d)
 
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
         size = n_columns(features, n_components)
         return PlanRequest(WholeCost(size, n_entries(features, size)))
 
-    def foresee(self, request: PlanRequest, asked: MapParameters, n_rows: int) -> PlanRequest:
-        count = len(asked.kernels.named)
-        if asked.learns_metric:
+    def foresee(self, request: PlanRequest, parameters: MapParameters, n_rows: int) -> PlanRequest:
+        count = len(parameters.kernels.named)
+        if parameters.learns_metric:
             seconds = seconds_of_windows(count, n_rows)
             seconds += seconds_of_search(count, n_rows, ard=False)
-        elif asked.is_named and asked.kernels.searched:
-            seconds = seconds_of_search(count, n_rows, ard=asked.kernels.rule == "ard")
+        elif parameters.is_named and parameters.kernels.searched:
+            seconds = seconds_of_search(count, n_rows, ard=parameters.kernels.rule == "ard")
         else:
             return request
         return replace(request, search_seconds=seconds)
 
-    def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:
-        pilot, n_rows = reading.pilot(asked.seed), n_rows_of(reading.source)
+    def draw(self, reading: Reading, columns: Columns, parameters: MapParameters) -> DrawnMap:
+        pilot, n_rows = reading.pilot(parameters.seed), n_rows_of(reading.source)
 
         def with_trend(features: FeatureMap, plain: Pilot) -> FeatureMap:
-            return _with_trend(features, asked, n_rows, plain)
+            return _with_trend(features, parameters, n_rows, plain)
 
-        features, length_scale = draw_whole(pilot, columns.inputs, asked, with_trend)
+        features, length_scale = draw_whole(pilot, columns.inputs, parameters, with_trend)
         with single_threaded_blas():
             row = augmented_row(features, pilot, columns.inputs, columns.targets, columns.units)
             scales = {"length_scale": np.asarray(length_scale)}
-            if _needs_float64(asked, n_rows, pilot, features, row):
+            if _needs_float64(parameters, n_rows, pilot, features, row):
                 scales["float64_sums"] = np.ones(1)
         return DrawnMap(features, row, scales)
 
@@ -220,11 +220,11 @@ class WholeFamily(Family):
         with single_threaded_blas():
             return augmented_row(features, pilot, columns.inputs, columns.targets, columns.units)
 
-    def statistic(self, asked: SumRequest) -> Statistic:
-        plan = asked.plan
+    def statistic(self, request: SumRequest) -> Statistic:
+        plan = request.plan
         return MomentStatistic(
-            asked.features, asked.row, plan.order, plan.sums, asked.sample_rows, asked.n_places,
-            plan.n_groups, context=small_data_context(asked),
+            request.features, request.row, plan.order, plan.sums, request.sample_rows,
+            request.n_places, plan.n_groups, context=small_data_context(request),
         )  # fmt: skip
 
     def zero(self, features: Any, row: AugmentedRow, order: int) -> Moments:
@@ -273,11 +273,11 @@ def _process(totals: Totals, alpha: Any, fit_intercept: bool) -> ProcessAnswer:
 
 
 def _with_trend(
-    features: FeatureMap, asked: MapParameters, n_rows: int, pilot: Pilot
+    features: FeatureMap, parameters: MapParameters, n_rows: int, pilot: Pilot
 ) -> FeatureMap:
     """The map, with nearly linear columns where length-scales were found and blocks ask for it."""
-    found = asked.is_named and asked.kernels.searched
-    if not (found and isinstance(asked.penalty, str)):
+    found = parameters.is_named and parameters.kernels.searched
+    if not (found and isinstance(parameters.penalty, str)):
         return features
     return CheckRows.of(pilot).with_trend(features, float(n_rows))
 
@@ -329,12 +329,12 @@ def _warn_of_few_rows(alpha: str, n_rows: list[int], n_features: int) -> None:
 
 
 def _needs_float64(
-    asked: MapParameters, n_rows: int, pilot: Pilot, features: FeatureMap, row: AugmentedRow
+    parameters: MapParameters, n_rows: int, pilot: Pilot, features: FeatureMap, row: AugmentedRow
 ) -> bool:
     """Whether sums="auto" is float64 beyond its number of rows, for the pilot's penalty."""
-    if asked.sums != "auto" or resolve_sums("auto", int(n_rows)) == "float64":
+    if parameters.sums != "auto" or resolve_sums("auto", int(n_rows)) == "float64":
         return False
-    penalty = None if isinstance(asked.penalty, str) else asked.penalty
+    penalty = None if isinstance(parameters.penalty, str) else parameters.penalty
     return rounding_is_felt(pilot, features, row, n_rows, penalty)
 
 

@@ -155,15 +155,15 @@ def gap_test(
         return tuple(GapTest(a, np.nan, np.nan, a, np.nan) for a in map(float, alpha))
     scale, blocks = weight / (float(rows.w.sum()) * (1 - 1 / FOLDS)), _Blocks.of(rows)
     found = []
-    for target, asked in enumerate(map(float, alpha)):
-        ratio, worst = blocks.ratios(sets, target, asked / scale)
-        best, larger = (ratio, asked), max(asked, 1e-12 * largest)
-        if ratio > OSCILLATES and asked < largest:
-            best = np.inf, asked
+    for target, own in enumerate(map(float, alpha)):
+        ratio, worst = blocks.ratios(sets, target, own / scale)
+        best, larger = (ratio, own), max(own, 1e-12 * largest)
+        if ratio > OSCILLATES and own < largest:
+            best = np.inf, own
             while larger < largest and best[0] > 1:
                 larger *= STEP
                 best = min(best, (blocks.ratios(sets, target, larger / scale)[0], larger))
-        found.append(GapTest(asked, ratio, worst, best[1], best[0]))
+        found.append(GapTest(own, ratio, worst, best[1], best[0]))
     return tuple(found)
 
 

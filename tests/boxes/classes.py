@@ -55,15 +55,15 @@ class BoxClasses(ClassFamily):
             raise ValueError(f"loss={loss!r} but boxes count classes. Use loss='squared'.")
 
     def draw(
-        self, pilot: Pilot, inputs: Sequence[str], asked: MapParameters, plan: Plan
+        self, pilot: Pilot, inputs: Sequence[str], parameters: MapParameters, plan: Plan
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
-        given: Any = asked.features
+        given: Any = parameters.features
         drawn = draw_boxes(given, pilot.x) if isinstance(given, Boxes) else given
         return drawn, {"length_scale": drawn.size}
 
-    def statistic(self, asked: SumRequest) -> Statistic:
-        of_rows = BoxStatistic(asked.features, asked.row, asked.sample_rows)
-        return ClassStatistic(of_rows, asked.labels)
+    def statistic(self, request: SumRequest) -> Statistic:
+        of_rows = BoxStatistic(request.features, request.row, request.sample_rows)
+        return ClassStatistic(of_rows, request.labels)
 
     def least_squares(
         self, totals: Totals, class_weight: Mapping[Any, float], alpha: float | str

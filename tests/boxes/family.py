@@ -134,13 +134,13 @@ class BoxFamily(Family):
     }
     classes: ClassVar[ClassFamily | None] = BoxClasses()
 
-    def check(self, asked: MapParameters, n_inputs: int) -> None:
-        given: Any = asked.features
+    def check(self, parameters: MapParameters, n_inputs: int) -> None:
+        given: Any = parameters.features
         if isinstance(given, BoxFeatures):
             check_inputs(given.n_inputs, n_inputs)
-        if isinstance(asked.penalty, str) and asked.penalty in ("cv", "gcv"):
+        if isinstance(parameters.penalty, str) and parameters.penalty in ("cv", "gcv"):
             raise ValueError(
-                f"alpha={asked.penalty!r} but the penalty of boxes is a number or 'evidence'. "
+                f"alpha={parameters.penalty!r} but the penalty of boxes is a number or 'evidence'. "
                 "Choose one of them."
             )
 
@@ -148,11 +148,11 @@ class BoxFamily(Family):
         d = len(source.columns.inputs)
         return PlanRequest(BoxCost(int(_asked(features).per_input ** d)))
 
-    def foresee(self, request: PlanRequest, asked: MapParameters, n_rows: int) -> PlanRequest:
+    def foresee(self, request: PlanRequest, parameters: MapParameters, n_rows: int) -> PlanRequest:
         return request
 
-    def draw(self, reading: Reading, columns: Columns, asked: MapParameters) -> DrawnMap:
-        given, pilot = _asked(asked.features), reading.pilot(asked.seed)
+    def draw(self, reading: Reading, columns: Columns, parameters: MapParameters) -> DrawnMap:
+        given, pilot = _asked(parameters.features), reading.pilot(parameters.seed)
         features = draw_boxes(given, pilot.x) if isinstance(given, Boxes) else given
         scales = {"length_scale": features.size}
         return DrawnMap(features, self.row(features, pilot, columns), scales)
@@ -166,8 +166,8 @@ class BoxFamily(Family):
             columns.inputs, columns.targets, columns.units,
         )  # fmt: skip
 
-    def statistic(self, asked: SumRequest) -> Statistic:
-        return BoxStatistic(asked.features, asked.row, asked.sample_rows)
+    def statistic(self, request: SumRequest) -> Statistic:
+        return BoxStatistic(request.features, request.row, request.sample_rows)
 
     def zero(self, features: Any, row: AugmentedRow, order: int) -> BoxMoments:
         return BoxMoments.zero(row, features.n_components)

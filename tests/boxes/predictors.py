@@ -31,8 +31,8 @@ class BoxTable:
         raise ValueError("A mean of boxes is a step function without slopes. Use another map.")
 
 
-def draw_boxes(asked: Boxes, x: Array) -> BoxFeatures:
+def draw_boxes(boxes: Boxes, x: Array) -> BoxFeatures:
     """The boxes of a request over the range of these rows."""
     low, high = x.min(axis=0), x.max(axis=0)
-    size = np.where(high > low, high - low, 1.0) / asked.per_input
-    return BoxFeatures(low, size, asked.per_input)
+    size = np.where(high > low, high - low, 1.0) / boxes.per_input
+    return BoxFeatures(low, size, boxes.per_input)
