@@ -7,7 +7,7 @@ arrays, and gives them back bit for bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self, runtime_checkable
 
 from rff_stream._array import Array, Float64, nested_arrays
@@ -49,11 +49,15 @@ class Statistic(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Packed:
-    """What a checkpoint keeps of a value, whatever statistic it is of."""
+    """What a checkpoint or a store keeps of a value, whatever statistic or answer it is of."""
 
     plain: Any  # JSON value, what is not an array: labels, names
     arrays: Mapping[str, Array]
     """By names of letters, digits and _; "a/b" is the array b of part a."""
+
+    def with_arrays(self, more: Mapping[str, Array]) -> Self:
+        """The same with more arrays."""
+        return replace(self, arrays={**self.arrays, **more})
 
 
 @runtime_checkable

@@ -29,7 +29,7 @@ from rff_stream.cells.moments import CellMoments, cell_row
 from rff_stream.cells.posterior import LocalPosterior
 from rff_stream.cells.spectrum import local_spectrum
 from rff_stream.cells.statistic import CellStatistic
-from rff_stream.contracts import RowFunction, Slopes, Statistic
+from rff_stream.contracts import Packed, RowFunction, Slopes, Statistic
 from rff_stream.errors import warn
 from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
@@ -133,15 +133,12 @@ class CellAnswer:
             "df_": number_or_array(df, flat),
         }
 
-    def arrays(self) -> dict[str, Array]:
+    def pack(self) -> Packed:
         """The posterior of every cell."""
-        return {**self.posterior.arrays(), "target_origin": self.target_origin}
+        return Packed({}, {**self.posterior.arrays(), "target_origin": self.target_origin})
 
     def __sizeof__(self) -> int:
         return sys.getsizeof(self.posterior)
-
-    def plain_values(self) -> dict[str, Any]:
-        return {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,9 +186,9 @@ class CellProcess(CellAnswer):
             "log_marginal_likelihood_": number_or_array(self.log_evidence, flat),
         }
 
-    def arrays(self) -> dict[str, Array]:
+    def pack(self) -> Packed:
         """The posterior of every cell, and the evidence."""
-        return CellAnswer.arrays(self) | {"log_marginal_likelihood": self.log_evidence}
+        return CellAnswer.pack(self).with_arrays({"log_marginal_likelihood": self.log_evidence})
 
 
 @dataclass(frozen=True, slots=True)

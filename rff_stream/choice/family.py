@@ -30,7 +30,7 @@ from rff_stream.choice.map import CandidateFeatures, Candidates
 from rff_stream.choice.moments import CandidateMoments, candidate_row, rows_of_candidates
 from rff_stream.choice.stacking import Choice, choose_models, noise_factor
 from rff_stream.choice.statistic import CandidateStatistic
-from rff_stream.contracts import RowFunction, Slopes, Statistic
+from rff_stream.contracts import Packed, RowFunction, Slopes, Statistic
 from rff_stream.execution import Reading
 from rff_stream.execution.scheduler import worker_memory
 from rff_stream.families.kernel_request import KernelRequest
@@ -167,26 +167,19 @@ class ChoiceAnswer:
         found |= self.processes[best].attributes(flat)
         return {name: found[name] for name in SHOWN if name in found} | {"choice_": self.choice}
 
-    def arrays(self) -> dict[str, Array]:
-        """Weights and errors, and the arrays of each candidate that is kept."""
-        choice = self.choice
-        own = {
-            f"p{i}_{name}": values
-            for i, process in self.processes.items()
-            for name, values in process.arrays().items()
-        }
-        return own | {
+    def pack(self) -> Packed:
+        """Names, weights and errors of the candidates, and what each that is kept says."""
+        choice, kept = self.choice, {i: each.pack() for i, each in self.processes.items()}
+        own = {f"p{i}_{name}": a for i, each in kept.items() for name, a in each.arrays.items()}
+        own |= {
             "choice_weights": choice.weights,
             "choice_errors": np.asarray(choice.errors, np.float64),
             "choice_error": choice.error,
             "choice_rows": np.array([choice.rows], np.int64),
             "noise_factor": self.noise_factor,
         }
-
-    def plain_values(self) -> dict[str, Any]:
-        """Names of the candidates, and what each that is kept says."""
-        kept = [[i, process.plain_values()] for i, process in self.processes.items()]
-        return {"choice": {"names": list(self.choice.names), "kept": kept}}
+        said = [[i, each.plain] for i, each in kept.items()]
+        return Packed({"choice": {"names": list(choice.names), "kept": said}}, own)
 
     def _weights(self) -> Float64:
         return self.choice.weights[list(self.processes)]

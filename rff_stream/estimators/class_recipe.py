@@ -12,7 +12,7 @@ from rff_stream._array import Array
 from rff_stream.answers.calibration import probabilities
 from rff_stream.answers.duplicate_rows import Neighbours
 from rff_stream.answers.laplace import laplace_bytes
-from rff_stream.contracts import Slopes, Statistic
+from rff_stream.contracts import Packed, Slopes, Statistic
 from rff_stream.descents.kept_rows import AllRowsStatistic
 from rff_stream.descents.statistic import LossStatistic, LossSums, SumOfRows
 from rff_stream.errors import ModelError, warn
@@ -402,26 +402,21 @@ class ClassRecipe(Recipe):
             }
         )
 
-    def arrays(self, fitted: Fitted) -> dict[str, Array]:
+    def pack(self, fitted: Fitted) -> Packed:
         answer: ClassAnswer = fitted.answer
-        scale = np.asarray(fitted.length_scale, np.float64)
-        return answer.log_odds.arrays() | {"length_scale": scale}
-
-    def plain_values(self, fitted: Fitted) -> dict[str, Any]:
-        answer: ClassAnswer = fitted.answer
-        classes = np.asarray(answer.classes)
-        return {
+        scale, classes = np.asarray(fitted.length_scale, np.float64), np.asarray(answer.classes)
+        plain = {
             "classes": classes.tolist(),
             "class_dtype": classes.dtype.str,
             "class_weight": [[label, weight] for label, weight in answer.class_weight.items()],
             "n_passes": answer.n_passes,
             "converged": answer.converged,
         }
+        return Packed(plain, answer.log_odds.arrays() | {"length_scale": scale})
 
-    def restore(
-        self, fitted: Fitted, arrays: Mapping[str, Array], plain: Mapping[str, Any]
-    ) -> ClassAnswer:
-        log_odds = class_family_of(fitted.features).restore(fitted.features, arrays)
+    def restore(self, fitted: Fitted, packed: Packed) -> ClassAnswer:
+        plain = packed.plain
+        log_odds = class_family_of(fitted.features).restore(fitted.features, packed.arrays)
         classes, weight = tuple(classes_in(plain).tolist()), dict(plain["class_weight"])
         return ClassAnswer(log_odds, classes, weight, plain["n_passes"], plain["converged"])
 

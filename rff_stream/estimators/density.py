@@ -22,6 +22,7 @@ from rff_stream.answers.bandwidth import (
     silverman_factor,
 )
 from rff_stream.answers.density import Density, DensityEstimate, components_needed, density
+from rff_stream.contracts import Packed
 from rff_stream.errors import warn
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
@@ -373,9 +374,9 @@ class DensityRecipe(RowsRecipe):
         found = {"density_": answer.density, "bandwidth_": answer.bandwidth}
         return found if answer.scores is None else found | {"scores_": answer.scores}
 
-    def arrays(self, fitted: Fitted) -> dict[str, Array]:
+    def pack(self, fitted: Fitted) -> Packed:
         found: Density = fitted.answer.density
-        return {
+        arrays = {
             "coef": found.coef,
             "deviations": found.deviations,
             "block": np.array([found.block]),
@@ -384,10 +385,10 @@ class DensityRecipe(RowsRecipe):
             "log_mass": np.array([found.log_mass]),
             "bandwidth": np.asarray(fitted.answer.bandwidth, np.float64),
         }
+        return Packed({}, arrays)
 
-    def restore(
-        self, fitted: Fitted, arrays: Mapping[str, Array], plain: Mapping[str, Any]
-    ) -> DensityAnswer:
+    def restore(self, fitted: Fitted, packed: Packed) -> DensityAnswer:
+        arrays = packed.arrays
         found = Density(
             coef=arrays["coef"],
             deviations=arrays["deviations"],

@@ -15,7 +15,7 @@ from sklearn.utils import check_array
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import conformal_quantile
 from rff_stream.answers.duplicate_rows import warn_of_copies
-from rff_stream.contracts import RowFunction
+from rff_stream.contracts import Packed, RowFunction
 from rff_stream.errors import PlanError
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
@@ -470,9 +470,6 @@ class ProcessRecipe(RegressionRecipe):
         warn_of_residuals(fitted, found, chosen=isinstance(params.noise, str))
         return found
 
-    def restore(
-        self, fitted: Fitted, arrays: Mapping[str, Array], plain: Mapping[str, Any]
-    ) -> Process:
-        stored = self.stored(fitted, arrays, plain)
-        found: Process = fitted.family.restore(stored, variances=True)
+    def restore(self, fitted: Fitted, packed: Packed) -> Process:
+        found: Process = fitted.family.restore(self.stored(fitted, packed), variances=True)
         return found

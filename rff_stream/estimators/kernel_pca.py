@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array
 from rff_stream.answers.principal_components import Components, components, pre_images
+from rff_stream.contracts import Packed
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.rows import RowsRecipe, positive_numbers
@@ -257,19 +258,19 @@ class ComponentsRecipe(RowsRecipe):
             "length_scale_": fitted.length_scale,
         }
 
-    def arrays(self, fitted: Fitted) -> dict[str, Array]:
+    def pack(self, fitted: Fitted) -> Packed:
         found: Components = fitted.answer
-        return {
+        arrays = {
             "rotation": np.ascontiguousarray(found.rotation),
             "feature_mean": found.feature_mean,
             "variance": found.variance,
             "totals": np.array([found.total_variance, found.weight]),
             "length_scale": np.asarray(fitted.length_scale, np.float64),
         }
+        return Packed({}, arrays)
 
-    def restore(
-        self, fitted: Fitted, arrays: Mapping[str, Array], plain: Mapping[str, Any]
-    ) -> Components:
+    def restore(self, fitted: Fitted, packed: Packed) -> Components:
+        arrays = packed.arrays
         total, weight = arrays["totals"].tolist()
         return Components(
             arrays["rotation"], arrays["feature_mean"], arrays["variance"], total, weight

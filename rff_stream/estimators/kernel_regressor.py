@@ -13,9 +13,9 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metaestimators import available_if
 
-from rff_stream._array import Array, Float64
+from rff_stream._array import Float64
 from rff_stream.answers.early_stopping import HeldOutError
-from rff_stream.contracts import RowFunction, Slopes
+from rff_stream.contracts import Packed, RowFunction, Slopes
 from rff_stream.descents.held_out_penalty import choose_regression, regression_start, unit_of
 from rff_stream.descents.statistic import LossStatistic, minimisers
 from rff_stream.errors import ModelError, warn
@@ -249,11 +249,6 @@ class LossAnswer:
         """The squared error of f on leaves held out."""
         return self.linear.state(tests, n_rows, fraction)
 
-    def plain_values(self) -> dict[str, Any]:
-        """The loss and the passes, as plain JSON."""
-        found = {"loss": self.loss.spec(), "n_passes": self.n_passes}
-        return found | {"converged": self.converged}
-
     def attributes(self, flat: bool) -> dict[str, Any]:
         """Public attributes by name."""
         found = self.linear.attributes(flat) | {
@@ -266,12 +261,14 @@ class LossAnswer:
             found |= {"support_vectors_": self.support, "support_share_": self.support_share}
         return found
 
-    def arrays(self) -> dict[str, Array]:
-        """For the store."""
-        more: dict[str, Array] = {}
-        if self.support is not None:
-            more = {"support": self.support, "support_share": np.array([self.support_share])}
-        return self.linear.arrays() | more
+    def pack(self) -> Packed:
+        """The linear answer, the rows that hold it, the loss and the passes."""
+        plain = {"loss": self.loss.spec(), "n_passes": self.n_passes, "converged": self.converged}
+        found = Packed(plain, self.linear.pack().arrays)
+        if self.support is None:
+            return found
+        share = np.array([self.support_share])
+        return found.with_arrays({"support": self.support, "support_share": share})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -357,12 +354,10 @@ class LossRecipe(RegressionRecipe):
             ConvergenceWarning,
         )
 
-    def restore(
-        self, fitted: Fitted, arrays: Mapping[str, Array], plain: Mapping[str, Any]
-    ) -> LossAnswer:
-        linear: Any = fitted.family.restore(self.stored(fitted, arrays, plain), variances=False)
-        support = arrays.get("support")
-        share = float(arrays["support_share"][0]) if support is not None else np.nan
+    def restore(self, fitted: Fitted, packed: Packed) -> LossAnswer:
+        linear: Any = fitted.family.restore(self.stored(fitted, packed), variances=False)
+        plain, support = packed.plain, packed.arrays.get("support")
+        share = float(packed.arrays["support_share"][0]) if support is not None else np.nan
         loss = regression_loss(plain["loss"])
         return LossAnswer(linear, loss, plain["n_passes"], plain["converged"], (), support, share)
 

@@ -18,7 +18,7 @@ from rff_stream.answers.novelty import (
     weight_of_one,
     whitened,
 )
-from rff_stream.contracts import RowFunction
+from rff_stream.contracts import Packed, RowFunction
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
@@ -306,20 +306,19 @@ class NoveltyRecipe(RowsRecipe):
     def attributes(self, fitted: Fitted) -> dict[str, Any]:
         return {"offset_": fitted.answer.offset, "length_scale_": fitted.length_scale}
 
-    def arrays(self, fitted: Fitted) -> dict[str, Array]:
+    def pack(self, fitted: Fitted) -> Packed:
         answer: NoveltyAnswer = fitted.answer
-        plain = {
+        arrays = {
             "coef": answer.coef,
             "offset": np.array([answer.offset]),
             "length_scale": np.asarray(fitted.length_scale, np.float64),
         }
-        if answer.whitened is None:
-            return plain
-        return plain | {"mean": answer.whitened.mean, "rotation": answer.whitened.rotation}
+        if answer.whitened is not None:
+            arrays |= {"mean": answer.whitened.mean, "rotation": answer.whitened.rotation}
+        return Packed({}, arrays)
 
-    def restore(
-        self, fitted: Fitted, arrays: Mapping[str, Array], plain: Mapping[str, Any]
-    ) -> NoveltyAnswer:
+    def restore(self, fitted: Fitted, packed: Packed) -> NoveltyAnswer:
+        arrays = packed.arrays
         there = "rotation" in arrays
         white = Whitened(arrays["mean"], arrays["rotation"]) if there else None
         return NoveltyAnswer(arrays["coef"], float(arrays["offset"][0]), white)

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from rff_stream._array import Array
 from rff_stream.answers.duplicate_rows import Neighbours
 from rff_stream.answers.early_stopping import HeldOutError
-from rff_stream.contracts import RowFunction
+from rff_stream.contracts import Packed, RowFunction
 from rff_stream.errors import warn
 from rff_stream.estimators.base import Estimator
 from rff_stream.families import DrawnMap, MapParameters, StoredAnswer, Totals, check_map, require
@@ -82,31 +82,22 @@ class RegressionRecipe(Recipe):
         found = {"length_scale_": fitted.length_scale} | answer.attributes(fitted.flat)
         return found | searched(fitted)
 
-    def arrays(self, fitted: Fitted) -> dict[str, Array]:
+    def pack(self, fitted: Fitted) -> Packed:
         answer: RidgeAnswer = fitted.answer
-        scale = np.asarray(fitted.length_scale, np.float64)
-        return {"length_scale": scale} | answer.arrays()
-
-    def plain_values(self, fitted: Fitted) -> dict[str, Any]:
-        answer: RidgeAnswer = fitted.answer
-        return answer.plain_values()
+        found, scale = answer.pack(), np.asarray(fitted.length_scale, np.float64)
+        return Packed(found.plain, {"length_scale": scale} | dict(found.arrays))
 
     def totals(self, fitted: Fitted) -> Totals:
         """The sums, and the parameters of a kernel that is chosen after the read."""
         return fitted.totals(self.map_parameters(fitted.columns))
 
-    def stored(
-        self, fitted: Fitted, arrays: Mapping[str, Array], plain: Mapping[str, Any]
-    ) -> StoredAnswer:
+    def stored(self, fitted: Fitted, packed: Packed) -> StoredAnswer:
         """An answer as the store keeps it."""
         targets = fitted.columns.targets
-        return StoredAnswer(fitted.features, arrays, plain, targets, fitted.total)
+        return StoredAnswer(fitted.features, packed.arrays, packed.plain, targets, fitted.total)
 
-    def restore(
-        self, fitted: Fitted, arrays: Mapping[str, Array], plain: Mapping[str, Any]
-    ) -> RidgeAnswer:
-        stored = self.stored(fitted, arrays, plain)
-        found: RidgeAnswer = fitted.family.restore(stored, variances=False)
+    def restore(self, fitted: Fitted, packed: Packed) -> RidgeAnswer:
+        found: RidgeAnswer = fitted.family.restore(self.stored(fitted, packed), variances=False)
         return found
 
 

@@ -13,7 +13,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import HeldOutError, state_of
 from rff_stream.answers.penalty_selection import Selection
 from rff_stream.answers.ridge import Ridge
-from rff_stream.contracts import Slopes
+from rff_stream.contracts import Packed, Slopes
 from rff_stream.families.parameters import number_or_array
 from rff_stream.families.protocol import Totals
 from rff_stream.features import FeatureMap
@@ -48,7 +48,7 @@ class LinearAnswer:
 
     @classmethod
     def from_arrays(cls, features: FeatureMap, arrays: Mapping[str, Array]) -> LinearAnswer:
-        """The answer whose :meth:`arrays` these are."""
+        """The answer whose arrays these are, of :meth:`pack`."""
         coef, intercept, alpha, df, origin = (arrays[name] for name in LINEAR_ARRAYS)
         return cls(features, coef, intercept, alpha, df, origin)
 
@@ -71,12 +71,10 @@ class LinearAnswer:
         }
         return found if self.selection is None else found | {"selection_": self.selection}
 
-    def arrays(self) -> dict[str, Array]:
+    def pack(self) -> Packed:
         """The same without the scores."""
-        return {name: np.asarray(getattr(self, name), np.float64) for name in LINEAR_ARRAYS}
-
-    def plain_values(self) -> dict[str, Any]:
-        return {}
+        named = {name: np.asarray(getattr(self, name), np.float64) for name in LINEAR_ARRAYS}
+        return Packed({}, named)
 
 
 def refine_answer(

@@ -10,7 +10,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import HeldOutError
-from rff_stream.contracts import RowFunction, Slopes, Statistic
+from rff_stream.contracts import Packed, RowFunction, Slopes, Statistic
 from rff_stream.descents.statistic import SumOfRows
 from rff_stream.execution import Reading
 from rff_stream.families.kernel_request import KernelRequest
@@ -146,11 +146,8 @@ class RidgeAnswer(Protocol):
     def attributes(self, flat: bool) -> dict[str, Any]:
         """Public attributes by name; without the axis of targets if ``flat``."""
 
-    def arrays(self) -> dict[str, Array]:
+    def pack(self) -> Packed:
         """The same for the store."""
-
-    def plain_values(self) -> dict[str, Any]:
-        """The rest for the store, as plain JSON."""
 
 
 class Process(RidgeAnswer, Protocol):

@@ -14,7 +14,7 @@ import numpy as np
 from rff_stream._array import Array, Float64, is_named
 from rff_stream.answers.early_stopping import HeldOutError, state_of_errors
 from rff_stream.answers.evidence import warn_of_constants
-from rff_stream.contracts import RowFunction, Slopes, Statistic
+from rff_stream.contracts import Packed, RowFunction, Slopes, Statistic
 from rff_stream.errors import ModelError, warn
 from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
@@ -128,11 +128,11 @@ class GridAnswer:
             "df_": number_or_array(self.df, flat),
         }
 
-    def arrays(self) -> dict[str, Array]:
-        """Coefficients as pairs of real and imaginary parts, and numbers."""
+    def pack(self) -> Packed:
+        """Coefficients as pairs of real and imaginary parts, and numbers; kernel and trend."""
         posterior = self.posterior
         scale = length_scale_vector(self.kernel, posterior.features.n_inputs)
-        return {
+        arrays = {
             "grid_coef": np.stack([posterior.coef.real, posterior.coef.imag]),
             "trend": posterior.trend,
             "target_origin": posterior.target_origin,
@@ -148,10 +148,7 @@ class GridAnswer:
             ),
             **({"copies": np.array([posterior.copies])} if posterior.copies != 1 else {}),
         }
-
-    def plain_values(self) -> dict[str, Any]:
-        """The kernel and the trend, as plain JSON."""
-        return {"grid": {"kernel": self.kernel.spec(), "trend": self.trend}}
+        return Packed({"grid": {"kernel": self.kernel.spec(), "trend": self.trend}}, arrays)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from typing import Any
 
 from rff_stream import __version__
 from rff_stream._array import Array
+from rff_stream.contracts import Packed
 from rff_stream.errors import ModelError
 from rff_stream.model.fit import solve
 from rff_stream.model.fitted import CountedBatch, Fitted, Ledger
@@ -50,13 +51,14 @@ def save(
     scales = {**scales, "text_columns": text} if text.any() else scales
     plain, arrays = named_arrays(fitted.features, scales)
     parameters = recipe.params.get_params(deep=False).items()
+    answer = recipe.pack(fitted)
     header = {
         "model": type(recipe.params).__name__,
         "version": __version__,
         "parameters": {name: plain_value(value) for name, value in parameters},
         "columns": plain_columns(fitted.columns),
         "map": plain,
-        "fitted": _plain_of(recipe, fitted),
+        "fitted": _plain_of(fitted, answer),
     }
     seen = fitted.n_rows + fitted.n_missing
     whole = CountedBatch(FIT, dict(fitted.groups or {}), seen, fitted.ledger)
@@ -65,7 +67,7 @@ def save(
         path,
         header,
         arrays,
-        recipe.arrays(fitted),
+        answer.arrays,
         None,
         batches=[NewBatch(each.id, recipe.packed(each.groups), each.labels) for each in batches],
         overwrite=overwrite,
@@ -84,8 +86,9 @@ def keep_answer(
     saved = store.header["parameters"]
     mine = recipe.params.get_params(deep=False)
     if all(plain_value(mine[name]) == saved.get(name) for name in mine.keys() - OF_READING):
-        header = {"fitted": _plain_of(recipe, fitted)}
-        save_answer(fitted.saved_at, store.log, batches, header, recipe.arrays(fitted))
+        answer = recipe.pack(fitted)
+        header = {"fitted": _plain_of(fitted, answer)}
+        save_answer(fitted.saved_at, store.log, batches, header, answer.arrays)
 
 
 def parameters_in(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
@@ -131,14 +134,14 @@ def restore(recipe: Recipe, stored: StoredModel, *, chosen: bool) -> Fitted:
             if stored.seen is not None:
                 fitted = replace(fitted, n_missing=stored.seen - fitted.n_rows)
     if stored.answers:
-        fitted = replace(fitted, answer=recipe.restore(fitted, stored.answers, plain))
+        fitted = replace(fitted, answer=recipe.restore(fitted, Packed(plain, stored.answers)))
     if stored.moments is None or chosen:
         return fitted
     ledger = Ledger.of(stored.known.values())
     return replace(fitted, saved_at=stored.saved_at, answer_name=stored.answer, ledger=ledger)
 
 
-def _plain_of(recipe: Recipe, fitted: Fitted) -> dict[str, Any]:
+def _plain_of(fitted: Fitted, answer: Packed) -> dict[str, Any]:
     """What a fit left behind besides arrays, as plain JSON."""
     return {
         "flat": fitted.flat,
@@ -148,5 +151,5 @@ def _plain_of(recipe: Recipe, fitted: Fitted) -> dict[str, Any]:
         "selection": plain_selection(fitted.selection),
         "pass": fitted.token,
         "fraction_seen": fitted.fraction,
-        **recipe.plain_values(fitted),
+        **answer.plain,
     }

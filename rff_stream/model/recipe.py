@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from rff_stream._array import Array
-from rff_stream.contracts import Statistic
+from rff_stream.contracts import Packed, Statistic
 from rff_stream.execution import Reading
 from rff_stream.execution.leaves import PartialSum
 from rff_stream.families import DrawnMap, MapParameters, SumRequest
@@ -329,13 +329,9 @@ class Recipe(ABC):
         """The result as public attributes, by their names."""
 
     @abstractmethod
-    def arrays(self, fitted: Fitted) -> dict[str, Array]:
-        """The result as named arrays, for the store."""
-
-    def plain_values(self, fitted: Fitted) -> dict[str, Any]:
-        """What else the result is, as plain JSON, for the store."""
-        return {}
+    def pack(self, fitted: Fitted) -> Packed:
+        """The result for the store: named arrays, and plain JSON."""
 
     @abstractmethod
-    def restore(self, fitted: Fitted, arrays: Mapping[str, Array], plain: Mapping[str, Any]) -> Any:
+    def restore(self, fitted: Fitted, packed: Packed) -> Any:
         """The result from what a store kept."""

@@ -16,7 +16,7 @@ from rff_stream.answers.early_stopping import HeldOutError
 from rff_stream.answers.evidence import evidence, evidence_at
 from rff_stream.answers.penalty_selection import HIGHEST, Selection, cross_validate, gcv
 from rff_stream.answers.posterior import Posterior
-from rff_stream.contracts import RowFunction, Slopes, Statistic
+from rff_stream.contracts import Packed, RowFunction, Slopes, Statistic
 from rff_stream.costs import WholeCost
 from rff_stream.errors import NumericalWarning, warn
 from rff_stream.execution import Reading
@@ -137,7 +137,7 @@ class ProcessAnswer:
             ),
         }
 
-    def arrays(self) -> dict[str, Array]:
+    def pack(self) -> Packed:
         """The same; the posterior by its eigenvectors."""
         posterior, own = self.posterior, {name: getattr(self, name) for name in VARIANCES}
         own |= {
@@ -150,11 +150,11 @@ class ProcessAnswer:
             own["misfit_variance"] = posterior.misfit
         if posterior.copies != 1:
             own["copies"] = np.array([posterior.copies])
-        return self.linear.arrays() | own
+        return self.linear.pack().with_arrays(own)
 
     @classmethod
     def from_arrays(cls, linear: LinearAnswer, arrays: Mapping[str, Array]) -> ProcessAnswer:
-        """The process whose :meth:`arrays` these are, with its mean."""
+        """The process whose arrays these are, of :meth:`pack`, with its mean."""
         inverse = float(arrays["inverse_weight"][0])
         posterior = Posterior(
             coef=arrays["coef"],
@@ -169,9 +169,6 @@ class ProcessAnswer:
             copies=float(arrays.get("copies", [1.0])[0]),
         )
         return cls(linear, posterior, *(arrays[name] for name in VARIANCES))
-
-    def plain_values(self) -> dict[str, Any]:
-        return {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from boxes.predictors import BoxTable, draw_boxes
 from boxes.statistic import BoxStatistic
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import HeldOutError, state_of_errors
-from rff_stream.contracts import RowFunction, Slopes, Statistic
+from rff_stream.contracts import Packed, RowFunction, Slopes, Statistic
 from rff_stream.execution import Reading
 from rff_stream.families.parameters import check_inputs, number_or_array
 from rff_stream.families.protocol import (
@@ -81,11 +81,8 @@ class BoxProcess:
             "log_marginal_likelihood_": number_or_array(self.log_evidence, flat),
         }
 
-    def arrays(self) -> dict[str, Array]:
-        return {name: getattr(self, name) for name in FIELDS}
-
-    def plain_values(self) -> dict[str, Any]:
-        return {}
+    def pack(self) -> Packed:
+        return Packed({}, {name: getattr(self, name) for name in FIELDS})
 
     @property
     def misfit_variance(self) -> float:

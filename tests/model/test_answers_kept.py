@@ -55,7 +55,7 @@ def unsolved(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def same(a: Any, b: Any) -> bool:
-    mine, theirs = (model._recipe().arrays(model._fitted) for model in (a, b))
+    mine, theirs = (model._recipe().pack(model._fitted).arrays for model in (a, b))
     return mine.keys() == theirs.keys() and all(
         np.array_equal(mine[name], theirs[name], equal_nan=True) for name in mine
     )
