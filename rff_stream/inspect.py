@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from rff_stream._array import Float64
 from rff_stream.answers import sensitivity
-from rff_stream.answers.dependence import canonical_correlations, hsic
+from rff_stream.answers.dependence import hsic
 from rff_stream.answers.sensitivity import Relevance, SobolIndices, gradient, gradient_std
 from rff_stream.contracts import RowFunction
 from rff_stream.errors import MODELS, ModelError, takes
@@ -27,7 +27,6 @@ __all__ = [
     "Directions",
     "GradientProducts",
     "MetricStep",
-    "canonical_correlations",
     "dependence_drift",
     "gradient",
     "gradient_outer_product",

@@ -1,7 +1,6 @@
 """Do two groups of columns depend on each other? From second moments of both maps side by side.
 
     HSIC = ‖C_xy‖² with C_xy = cov(√s z(x), √t z(y)):  0 in the limit only for independent x and y
-    canonical correlations: singular values of (C_xx + κ)^{−½} C_xy (C_yy + κ)^{−½}
 
 For independent rows the law of both under independence follows from C_xx and C_yy: a weighted sum
 of χ². For rows that depend on their neighbours, the sums of runs of rows are given random signs.
@@ -29,23 +28,10 @@ FEWEST_RUNS = 8
 class Dependence:
     """How strongly two groups of columns depend on each other."""
 
-    statistic: float  # HSIC, or the sum of squared canonical correlations
+    statistic: float  # HSIC
     expected: float  # its mean if the groups were independent
     p_value: float  # probability of at least this statistic if they were
     n: int  # rows
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CanonicalCorrelations:
-    """Pairs of functions of x and of y that are most correlated."""
-
-    correlations: Float64  # (q,): regularised correlations ρ, decreasing
-    x_rotation: Float64
-    """(R₁, q). Canonical variates are (z − z̄) rotation; their variance plus penalty is 1."""
-    y_rotation: Float64  # (R₂, q)
-    x_mean: Float64  # (R₁,): z̄ of each map
-    y_mean: Float64  # (R₂,)
-    dependence: Dependence  # of Σρ²
 
 
 @takes("Moments", remedy="Give rs.collect(…, by=…), or model.moments_.", groups=None)
@@ -104,63 +90,7 @@ def hsic(
     """
     blocks = _RunCovariances.of(moments, split)
     x, y = linalg.eigvalsh(blocks.xx), linalg.eigvalsh(blocks.yy)
-    return _test_independence(blocks, blocks.crosses, x, y, n_signs, random_state)
-
-
-@takes("Moments", remedy="Give rs.collect(…, by=…), or model.moments_.", groups=None)
-def canonical_correlations(
-    moments: Moments | Mapping[Any, Moments],
-    split: int,
-    *,
-    n_components: int = 2,
-    regularisation: float = 1e-2,
-    n_signs: int = 9999,
-    random_state: int = 0,
-) -> CanonicalCorrelations:
-    """Kernel canonical correlations of two groups of columns, with a p-value.
-
-    Parameters
-    ----------
-    moments, split, n_signs, random_state
-        As in :func:`hsic`.
-    n_components : int
-        q, the pairs of functions to keep.
-    regularisation : float
-        κ, relative to the largest eigenvalue of C_xx and of C_yy. A smaller value detects finer
-        dependence, but needs more rows.
-
-    Returns
-    -------
-    CanonicalCorrelations
-        The p-value is that of Σρ² over all pairs.
-
-    Raises
-    ------
-    ValueError
-        If the regularisation is not positive, or there are not so many components.
-
-    References
-    ----------
-    Bach & Jordan 2002. Lopez-Paz et al. 2014 (random features).
-    """
-    blocks = _RunCovariances.of(moments, split)
-    if not (regularisation > 0 and 1 <= n_components <= min(len(blocks.xx), len(blocks.yy))):
-        raise ValueError(
-            f"regularisation={regularisation!r} and n_components={n_components!r} but the first "
-            f"must be > 0, the second from 1 to {min(len(blocks.xx), len(blocks.yy))}."
-        )
-    (x, left), (y, right) = (_whitening(each, regularisation) for each in (blocks.xx, blocks.yy))
-    crosses = [left.T @ cross @ right for cross in blocks.crosses]
-    u, values, v = linalg.svd(sum(crosses) / blocks.weight, full_matrices=False)
-    keep = slice(n_components)
-    return CanonicalCorrelations(
-        correlations=values[keep],
-        x_rotation=blocks.root[:split, None] * (left @ u[:, keep]),
-        y_rotation=blocks.root[split:, None] * (right @ v[keep].T),
-        x_mean=blocks.mean[:split],
-        y_mean=blocks.mean[split:],
-        dependence=_test_independence(blocks, crosses, x, y, n_signs, random_state),
-    )
+    return _test_independence(blocks, x, y, n_signs, random_state)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,8 +100,6 @@ class _RunCovariances:
     xx: Float64
     yy: Float64
     crosses: Sequence[Float64]
-    mean: Float64
-    root: Float64
     weight: float
     effective: float
     n: int
@@ -207,37 +135,17 @@ class _RunCovariances:
             xx=both[:split, :split],
             yy=both[split:, split:],
             crosses=[each[:split, split:] for each in scaled],
-            mean=mean,
-            root=root,
             weight=whole.weight,
             effective=whole.weight**2 / whole.squared_weight,
             n=whole.n,
         )
 
 
-def _whitening(matrix: Float64, regularisation: float) -> tuple[Float64, Float64]:
-    """λ/(λ + κ), and V(Λ + κ)^{−½}."""
-    values, vectors = linalg.eigh(matrix)
-    values = np.maximum(values, 0.0)
-    if values[-1] == 0:
-        raise ValueError(
-            "One of the two groups of columns is constant in all rows, and nothing correlates with "
-            "a constant. Look at its inputs, and at their length-scale."
-        )
-    shifted = values + regularisation * values[-1]
-    return values / shifted, vectors / np.sqrt(shifted)
-
-
 def _test_independence(
-    blocks: _RunCovariances,
-    crosses: Sequence[Float64],
-    x: Float64,
-    y: Float64,
-    n_signs: int,
-    random_state: int,
+    blocks: _RunCovariances, x: Float64, y: Float64, n_signs: int, random_state: int
 ) -> Dependence:
-    """‖Σ crosses/Σw‖² against its law under independence."""
-    flat = np.stack([cross.ravel() for cross in crosses]) / blocks.weight
+    """‖C_xy‖² against its law under independence."""
+    flat = np.stack([cross.ravel() for cross in blocks.crosses]) / blocks.weight
     statistic = float((flat.sum(axis=0) ** 2).sum())
     if len(flat) == 1:
         expected, p_value = _weighted_chi2(statistic * blocks.effective, x, y)

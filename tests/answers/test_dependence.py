@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import linalg, signal, stats
+from scipy import signal, stats
 
 import rff_stream as rs
-from rff_stream.answers.dependence import canonical_correlations, hsic
+from rff_stream.answers.dependence import hsic
 from rff_stream.features import by_columns
 from rff_stream.moments.accumulate import accumulate
 
@@ -53,25 +53,6 @@ def test_weights_are_rows(rng):
     assert weighted.p_value >= again.p_value  # equal rows are no more evidence
 
 
-def test_canonical_correlations_solve_the_dense_problem(rng):
-    x = rng.normal(size=(300, 3))
-    x[:, 1] = np.sin(2 * x[:, 0]) + 0.3 * x[:, 1]
-    found = canonical_correlations(accumulate(BOTH, x), 20, n_components=3)
-    a, b = ((f(part) - f(part).mean(axis=0)) * np.sqrt(f.prior())
-            for f, part in ((ONE, x[:, :1]), (TWO, x[:, 1:])))  # fmt: skip
-    xx, yy, xy = a.T @ a / 300, b.T @ b / 300, a.T @ b / 300
-    xx += 1e-2 * np.linalg.eigvalsh(xx)[-1] * np.eye(20)
-    yy += 1e-2 * np.linalg.eigvalsh(yy)[-1] * np.eye(30)
-    left = np.block([[np.zeros((20, 20)), xy], [xy.T, np.zeros((30, 30))]])
-    expected = linalg.eigh(left, linalg.block_diag(xx, yy), eigvals_only=True)[::-1][:3]
-    np.testing.assert_allclose(found.correlations, expected, atol=1e-9)
-    u = (ONE(x[:, :1]) - found.x_mean) @ found.x_rotation
-    v = (TWO(x[:, 1:]) - found.y_mean) @ found.y_rotation
-    np.testing.assert_allclose(u.T @ v / 300, np.diag(found.correlations), atol=1e-9)
-    assert abs(np.corrcoef(u[:, 0], v[:, 0])[0, 1]) > 0.8
-    assert found.dependence.p_value < 1e-10
-
-
 def autoregression(rng, n, memory):
     noise = rng.standard_normal(n + 200)
     return signal.lfilter([1.0], [1.0, -memory], noise)[200:] * np.sqrt(1 - memory**2)
@@ -89,11 +70,9 @@ def share_below(p, level=0.05):
 LEVEL = (0.0175, 0.09)
 
 
-@pytest.mark.parametrize("test", [hsic, canonical_correlations])
-def test_level_of_independent_rows(test):
+def test_level_of_independent_rows():
     def p(x):
-        found = test(accumulate(PAIR, x), 20)
-        return getattr(found, "dependence", found).p_value
+        return hsic(accumulate(PAIR, x), 20).p_value
 
     found = p_values(lambda rng: rng.normal(size=(200, 2)), 400, p)
     assert LEVEL[0] < share_below(found) < LEVEL[1]
@@ -144,7 +123,6 @@ def test_out_of_core_and_by_folds(rng):
     found = hsic(folds, 20, n_signs=999)
     assert found.statistic == pytest.approx(whole.statistic, rel=1e-6)
     assert found.p_value == 1 / 1000
-    assert canonical_correlations(folds, 20).correlations[0] > 0.4
 
 
 def test_refusals(rng):
@@ -153,8 +131,6 @@ def test_refusals(rng):
         hsic(accumulate(PAIR, x), 40)
     with pytest.raises(ValueError, match="4 runs of rows were given"):
         hsic(runs_of(PAIR, x, 4), 20)
-    with pytest.raises(ValueError, match="the second from 1 to 20"):
-        canonical_correlations(accumulate(PAIR, x), 20, n_components=21)
     constant = hsic(accumulate(PAIR, np.ones((20, 2))), 20)
     assert constant.p_value > 0.01 or constant.statistic < 1e-20
 
@@ -163,6 +139,3 @@ def test_what_has_no_covariance_is_refused_by_name(rng):
     x = rng.normal(size=(200, 3))
     with pytest.raises(ValueError, match=r"order 1, which is means alone.*Collect with order=2"):
         hsic(rs.collect(BOTH, x, order=1, progress=False), 20)
-    x[:, 1:] = 1.0
-    with pytest.raises(ValueError, match="constant in all rows"):
-        canonical_correlations(rs.collect(BOTH, x, progress=False), 20)
