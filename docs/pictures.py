@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -336,25 +335,12 @@ def hermite() -> Drawing:
 
 def floors() -> Drawing:
     """Rooms by the longest chain of imports below each, read from the package."""
-    root = HERE.parent / "rff_stream"
-    ahead: dict[str, set[str]] = {}
-    for path in root.rglob("*.py"):
-        room = path.relative_to(root).parts[0].removesuffix(".py")
-        found = re.findall(r"^\s*(?:from|import) rff_stream\.(\w+)", path.read_text(), re.MULTILINE)
-        ahead.setdefault(room, set()).update(set(found) - {room})
-    for name in ("__init__", "__main__"):
-        del ahead[name]
-    height: dict[str, int] = {}
-
-    def floor(room: str, above: tuple[str, ...] = ()) -> int:
-        below = ahead.get(room, set()) - {*above, room}
-        if room not in height:
-            height[room] = 1 + max((floor(each, (*above, room)) for each in below), default=-1)
-        return height[room]
+    sys.path.insert(0, str(HERE.parent / "tests"))
+    import shape
 
     rows: dict[int, list[str]] = {}
-    for room in sorted(ahead):
-        rows.setdefault(floor(room), []).append(room)
+    for room, level in shape.floors().items():
+        rows.setdefault(level, []).append(room)
 
     def draw() -> Figure:
         figure, axes = plt.subplots(figsize=(8, 0.33 * len(rows) + 0.2), layout="constrained")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
+import re
 import statistics
 import sys
 import tempfile
@@ -149,6 +150,25 @@ def imports_of(path: Path) -> Iterator[tuple[str, str]]:
                 yield str(node.module), alias.name
 
 
+def floors() -> dict[str, int]:
+    """By room, the longest chain of imports below it; 0 for those that import no other."""
+    ahead: dict[str, set[str]] = {}
+    for path in sources():
+        found = re.findall(r"^\s*(?:from|import) rff_stream\.(\w+)", path.read_text(), re.MULTILINE)
+        ahead.setdefault(room_of(path), set()).update(found)
+    for name in ("__init__", "__main__"):
+        del ahead[name]
+    height: dict[str, int] = {}
+
+    def floor(room: str, above: tuple[str, ...] = ()) -> int:
+        below = ahead.get(room, set()) - {*above, room}
+        if room not in height:
+            height[room] = 1 + max((floor(each, (*above, room)) for each in below), default=-1)
+        return height[room]
+
+    return {room: floor(room) for room in sorted(ahead)}
+
+
 def circles() -> dict[str, set[str]]:
     """Files of each room that reach themselves by imports."""
     found = {}
@@ -227,6 +247,7 @@ def main() -> None:
         classes = own_classes(estimator)
         say(f"{estimator.__name__}: {len(classes)} own classes above ({', '.join(classes)}), ")
         say(f"{attributes_set(estimator)} attributes set in a fit\n")
+    say(f"rooms stand on {max(floors().values()) + 1} floors\n")
     round_ = circles()
     say(f"circles in {len(round_)} rooms, of {sum(map(len, round_.values()))} files: {round_}\n")
     names = sum(len(public_names(path)) for path in sources())

@@ -19,6 +19,12 @@ def test_a_way_counts_files_functions_and_switches():
     assert way.files >= 3 and way.switches >= 2
 
 
+def test_a_floor_is_above_all_that_it_imports():
+    found = shape.floors()
+    assert found["_array"] == 0 and found["kernels"] < found["features"] < found["cli"] == 13
+    assert max(found.values()) == 13  # lower it where you can
+
+
 def test_no_estimator_has_a_tower_above_it():
     """Nothing but scikit-learn's mixins and one class of this package."""
     assert {len(shape.own_classes(each)) for each in shape.ESTIMATORS} == {1}
