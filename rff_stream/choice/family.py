@@ -251,11 +251,11 @@ class ChoiceFamily(Family):
             if len(members) > 1
             else parameters
         )
-        drafts = [
+        all_drawn = [
             family_of(each).draw(reading, columns, replace(own, features=each)) for each in members
         ]
-        features: Any = CandidateFeatures(tuple(draft.features for draft in drafts))
-        scales = {name: value for draft in drafts[::-1] for name, value in draft.scales.items()}
+        features: Any = CandidateFeatures(tuple(drawn.features for drawn in all_drawn))
+        scales = {name: value for drawn in all_drawn[::-1] for name, value in drawn.scales.items()}
         scales.pop("choice", None)  # of the search of a member
         return DrawnMap(
             features, self.row(features, reading.pilot(parameters.seed), columns), scales

@@ -475,10 +475,12 @@ def class_moments(
     given = dict(params.class_weight) if isinstance(params.class_weight, Mapping) else {}
     weights = {as_written(opened, label): float(w) for label, w in given.items()}
     statistic = class_statistic(recipe, request, drawn, labels, weights)
-    tally = request.reading.whole(statistic, request.plan, request.checkpoint)
+    partial_sum = request.reading.whole(statistic, request.plan, request.checkpoint)
     groups = {
         (fold, label): part
-        for fold, parts in (by_label(tally.value) if folds else {None: tally.value}).items()
+        for fold, parts in (
+            by_label(partial_sum.value) if folds else {None: partial_sum.value}
+        ).items()
         for label, part in by_label(parts).items()
     }
     if params.class_weight == "balanced":
@@ -490,7 +492,7 @@ def class_moments(
     for (fold, _), part in sorted(named.items(), key=lambda item: str(item[0])):
         whole = part.over(every)
         found[fold] = found[fold] + whole if fold in found else whole
-    return found, given, tally.seen
+    return found, given, partial_sum.seen
 
 
 def class_statistic(

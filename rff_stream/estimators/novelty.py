@@ -296,8 +296,8 @@ class NoveltyRecipe(RowsRecipe):
         for _ in range(MOST_PASSES):
             width = max(high - low, 1e-9)
             statistic = HistogramStatistic(scorer_of(solved), low, low + width)
-            tally = done.request.sums(statistic, "threshold")
-            found = tally.value.quantile(share)
+            partial_sum = done.request.sums(statistic, "threshold")
+            found = partial_sum.value.quantile(share)
             if np.isfinite(found):
                 return replace(answer, offset=float(found))
             low, high = (low - 9 * width, low) if found < 0 else (high, high + 9 * width)

@@ -67,9 +67,9 @@ class CheckpointWriter:
     def write(self, total: TreeSum[PartialSum] | RunningSum[PartialSum]) -> None:
         """Write what is new, largest nodes first."""
         started = time.monotonic()
-        for node, tally in sorted(total.nodes.items(), reverse=True):
+        for node, partial_sum in sorted(total.nodes.items(), reverse=True):
             if node not in self._written:
-                self._checkpoint.save(node, self._pack(tally.value), tally.seen)
+                self._checkpoint.save(node, self._pack(partial_sum.value), partial_sum.seen)
                 self._written.add(node)
         self._last = time.monotonic()
         self._cost = self._last - started

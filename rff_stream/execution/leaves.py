@@ -386,13 +386,13 @@ def ancestors(graph: Mapping[Any, Any], keys: Iterable[Any]) -> set[Any]:
     return reached
 
 
-def waist(graph: Mapping[Any, Any], leaves: Sequence[Sequence[Any]]) -> list[Any]:
+def shared_dependencies(graph: Mapping[Any, Any], leaves: Sequence[Sequence[Any]]) -> list[Any]:
     """Nodes to compute first: shared by all leaves and used directly by most of them.
 
     A lazily standardised input ``(x - x.mean()) / x.std()`` makes every leaf depend on
-    all of the data through two small values. Those two are the waist; the raw chunks
+    all of the data through two small values. Those two are shared; the raw chunks
     behind them are shared too, but each is used directly by one leaf only. What each leaf takes
-    as arguments (its keys are given) is never part of the waist.
+    as arguments (its keys are given) is never one of them.
     """
     step = max(1, len(leaves) // WAIST_LEAVES)
     chosen = leaves[::step][:WAIST_LEAVES]

@@ -110,8 +110,8 @@ class Reading:
             some = list(islice(leaves, blocks))
             if not some or (turn >= PILOT_TURNS and len(total.rows) >= PILOT_ROWS):
                 break
-            tally = self.sum_leaves(statistic, some, words="pilot")
-            total, seen = total + tally.value, seen + tally.seen
+            partial_sum = self.sum_leaves(statistic, some, words="pilot")
+            total, seen = total + partial_sum.value, seen + partial_sum.seen
             if len(total.rows) >= fewest:
                 break
         if not len(total.rows):
@@ -142,10 +142,10 @@ class Reading:
             statistic = ByGroup(statistic)
         elif folds:
             statistic = ByFold(statistic, folds, self.places(plan), runs, slabs)
-        tally = self.whole(statistic, plan, checkpoint)
-        groups = tally.value.by_label if grouped or folds else {None: tally.value}
+        partial_sum = self.whole(statistic, plan, checkpoint)
+        groups = partial_sum.value.by_label if grouped or folds else {None: partial_sum.value}
         ordered = {label: groups[label] for label in sorted(groups)}
-        return ended_readings(ordered), tally.seen
+        return ended_readings(ordered), partial_sum.seen
 
     def whole(
         self, statistic: Statistic, plan: Plan, checkpoint: Checkpoint | None = None
@@ -156,14 +156,14 @@ class Reading:
         this one.
         """
         generation, layout = self.source.generation(), plan.layout
-        tally = self._pass.run(
+        partial_sum = self._pass.run(
             Summation(
                 statistic,
                 Leaves(self.source, layout),
                 layout,
                 self.source.n_rows,
                 grid=self._grid(plan),
-                keeper=None if checkpoint is None else CheckpointWriter(checkpoint, statistic),
+                writer=None if checkpoint is None else CheckpointWriter(checkpoint, statistic),
             )
         )
         if self.source.generation() != generation:
@@ -173,7 +173,7 @@ class Reading:
                 "values and is dropped. Data must not change during a pass; run it again when "
                 "their writer has finished."
             )
-        return tally
+        return partial_sum
 
     def _grid(self, plan: Plan) -> tuple[int, ...]:
         """The grid, where leaves are not in its order: cut along another dimension than the first.

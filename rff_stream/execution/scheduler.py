@@ -45,8 +45,8 @@ from rff_stream.execution.leaves import (
     keys_of,
     segment_tasks,
     sequence_tasks,
+    shared_dependencies,
     versions_question,
-    waist,
 )
 from rff_stream.execution.progress import Progress
 from rff_stream.execution.threads import WatchedPool, dask_scheduler, own_threads, seconds
@@ -75,7 +75,7 @@ class Summation:
     n_rows: int | None = None  # for the progress bar, which says the ``words``
     words: str = "reading"
     grid: tuple[int, ...] = ()  # as in Job
-    keeper: CheckpointWriter | None = None  # where finished nodes come from and go to
+    writer: CheckpointWriter | None = None  # where finished nodes come from and go to
 
 
 class Pass:
@@ -116,7 +116,7 @@ class Pass:
             )
         leaves = grid_leaves(self._source)
         keys = [keys_of(self._source.arguments(leaf.box)) for leaf in leaves]
-        shared = waist(self._graph, keys)
+        shared = shared_dependencies(self._graph, keys)
         if not shared:
             return
         tasks = {key: self._graph[key] for key in ancestors(self._graph, shared)}
@@ -135,20 +135,20 @@ class Pass:
     def run(self, summation: Summation) -> PartialSum:
         """Sum of a statistic over all leaves."""
         self._compute_shared()
-        layout, leaves, keeper = summation.layout, summation.leaves, summation.keeper
+        layout, leaves, writer = summation.layout, summation.leaves, summation.writer
         total: TreeSum[PartialSum] | RunningSum[PartialSum]
         total = RunningSum() if layout.in_sequence else TreeSum()
         lock = threading.Lock()
         with Progress(summation.words, summation.n_rows, shown=self._progress) as progress:
-            if keeper is not None:
-                progress.advance(keeper.restore(total))
+            if writer is not None:
+                progress.advance(writer.restore(total))
 
             def commit(index: int, value: PartialSum, *after: Any) -> int:
                 with lock:
                     total.add(index, value)
                     progress.advance(value.seen)
-                    if keeper is not None:
-                        keeper.offer(total)
+                    if writer is not None:
+                        writer.offer(total)
                     return total.n_early if isinstance(total, RunningSum) else 0
 
             size = layout.segment_leaves
@@ -159,14 +159,14 @@ class Pass:
             try:
                 run(summation, segments, commit)
             finally:
-                if keeper is not None:
+                if writer is not None:
                     with lock:
-                        keeper.write(total)
-        tally = total.total()
-        assert tally is not None
-        if len(tally.kernels) > 1:
-            warn_of_kernels(tally.kernels)
-        return tally
+                        writer.write(total)
+        partial_sum = total.total()
+        assert partial_sum is not None
+        if len(partial_sum.kernels) > 1:
+            warn_of_kernels(partial_sum.kernels)
+        return partial_sum
 
     def _in_threads(
         self, summation: Summation, segments: Segments, commit: Callable[..., int]
@@ -206,17 +206,17 @@ class Pass:
             boxes_of, source=self._source, leaves=summation.leaves, together=together
         )
         versions = versions_question()()
-        with ClusterRun(self._client, self._token, boxes) as flight:
-            ship = flight.ship(
+        with ClusterRun(self._client, self._token, boxes) as cluster_run:
+            ship = cluster_run.ship(
                 Job(self._source.reader, summation.statistic, summation.grid, versions)
             )
             fan_in = 4 if size >= WIDE_SEGMENT else 2
             # An adaptive cluster grows by what it knows of; leaves that wait hold no data.
             at_once = self._graph and not (data and layout.in_sequence)
-            window = 2**31 if at_once else flight.window(size // together)
+            window = 2**31 if at_once else cluster_run.window(size // together)
             early = 0  # sums that wait on the driver count, too
             while True:
-                while flight.waiting + early < window:
+                while cluster_run.waiting + early < window:
                     index, leaves = next(segments, (0, ()))
                     if not leaves:
                         break
@@ -225,10 +225,10 @@ class Pass:
                         key, tasks = sequence_tasks(*where, window=fan_in, done=[])
                     else:
                         key, tasks = segment_tasks(*where, together, fan_in)
-                    flight.submit(index, key, self._with_graph(tasks))
-                if not flight.waiting:
+                    cluster_run.submit(index, key, self._with_graph(tasks))
+                if not cluster_run.waiting:
                     return
-                early = commit(*flight.next())
+                early = commit(*cluster_run.next())
 
     def _with_graph(self, tasks: Graph) -> Graph:
         """Tasks and what they need of the data's own graph."""
@@ -240,8 +240,8 @@ class Pass:
     def _get(self, tasks: Mapping[Any, Any], keys: Sequence[Any]) -> Sequence[Any]:
         """Values of keys, by the client or by Dask's scheduler for this process."""
         if self._client is not None:
-            with ClusterRun(self._client, self._token) as flight:
-                return flight.values(keys, dict(tasks))
+            with ClusterRun(self._client, self._token) as cluster_run:
+                return cluster_run.values(keys, dict(tasks))
         get = dask_scheduler() or dask.threaded.get
         if get is not dask.threaded.get:
             return list(get(dict(tasks), list(keys)))

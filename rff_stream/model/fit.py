@@ -50,7 +50,7 @@ def fit(
     if together:
         files = [each.file for each in new]  # without copies of the same content
         data = replace(data, X=open_together(files, data.y, data.storage_options, data.inputs))
-    opened, parameters = open_rows(recipe, data)
+    opened, parameters = open_checked(recipe, data)
     reading = Reading(opened.source, progress=recipe.params.progress)
     plan = recipe.plan(reading, opened.columns, parameters)
     kept = None
@@ -95,7 +95,7 @@ def fit(
         return replace(fitted, answer=recipe.answer_of_pass(fitted, done))
 
 
-def open_rows(recipe: Recipe, data: Selection) -> tuple[Opened, MapParameters]:
+def open_checked(recipe: Recipe, data: Selection) -> tuple[Opened, MapParameters]:
     """The rows to read, and parameters that fit them."""
     recipe.check()
     opened = recipe.open(data)

@@ -34,9 +34,9 @@ def named_arrays(
     return dict(plain), named | {SCALES + name: values for name, values in scales.items()}
 
 
-def pack_map(draft: DrawnMap) -> tuple[dict[str, Any], dict[str, Array]]:
+def pack_map(drawn: DrawnMap) -> tuple[dict[str, Any], dict[str, Array]]:
     """What is decided before the pass as the header and arrays of a checkpoint."""
-    plain, arrays = named_arrays(draft.features, draft.scales)
+    plain, arrays = named_arrays(drawn.features, drawn.scales)
     return {"map": plain}, arrays
 
 

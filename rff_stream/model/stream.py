@@ -12,7 +12,7 @@ from rff_stream.execution import Leaves, Reading
 from rff_stream.execution.leaves import Leaf, PartialSum
 from rff_stream.execution.progress import Progress
 from rff_stream.families import SumRequest, require
-from rff_stream.model.fit import open_rows, solve
+from rff_stream.model.fit import open_checked, solve
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.recipe import PassRequest, Recipe, slabs_in, unread
 from rff_stream.moments import AugmentedRow
@@ -36,7 +36,7 @@ def stream(recipe: Recipe, data: Selection, every: float) -> Iterator[tuple[Fitt
     The answer of a regression tells its error on held-out leaves. ``every`` is the share of the
     leaves in a step, or the factor by which they grow.
     """
-    opened, parameters = open_rows(recipe, data)
+    opened, parameters = open_checked(recipe, data)
     require(parameters.features, "until")
     if not (every > 0 and every != 1):
         raise ValueError(
