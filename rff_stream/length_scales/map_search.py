@@ -738,11 +738,11 @@ class MapSearch:
             self._learn_directions(self.candidates[-1])
 
     def _learn_metric(self, start: _Candidate) -> bool:
-        """Whether a metric is better than its start: of a first turn and, if it helps, a second.
+        """Whether a metric is better than its start: of a first turn and, if near, a second.
 
-        Windows of the second are more, and compact in the metric of the first. Few rows are all
-        seen at once. A first turn of few windows may gain little where the second gains much, so
-        the second is made wherever errors fall, and whether they fall by chance is asked of both.
+        Windows of the second are more, and compact in the better of both. Few rows are all seen at
+        once. A first turn of few windows may gain nothing where the second gains much, so the
+        second is made wherever the first is near: protein had .524 without and .492 with it.
         """
         kernel, before = start.kernel, start
         assert isinstance(kernel, RadialKernel)
@@ -756,9 +756,10 @@ class MapSearch:
                 kernel, before.alpha, iterations=self._steps(METRIC_STEPS)
             )
             self._judge(f"{kernel.text}, {name}", found, started, is_learnt=True)
-            if self.candidates[-1].error >= before.error:
+            judged = self.candidates[-1]
+            if judged.error**2 > WITHIN_REACH * before.error**2:
                 break
-            before = self.candidates[-1]
+            before = min(before, judged, key=lambda each: each.error)
         return self._is_better(before, start)
 
     def _learn_slopes(self, start: _Candidate) -> None:
