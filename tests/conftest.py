@@ -23,6 +23,7 @@ from faulttable import pytest_addoption, pytest_configure
 from growing import Leaves, Stopped
 from places import ROOT
 from recording import innermost
+from rff_stream import leaf_layout
 from rff_stream.errors import NumericalWarning
 from rff_stream.execution import leaves as leaf_module
 from rff_stream.kernels.base import KERNELS
@@ -109,6 +110,14 @@ def segments_kept() -> Iterator[None]:
     """Every finished segment is written to the checkpoint."""
     with dask.config.set({"rff-stream.checkpoint-seconds": 0, "num_workers": 1}):
         yield
+
+
+@pytest.fixture
+def small_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves of 1,000 rows, so that small data have many."""
+    monkeypatch.setattr(leaf_layout, "LEAF_ROWS", 1000)
+    monkeypatch.setattr(leaf_layout, "LEAF_SECONDS", 0.0)
+    monkeypatch.setattr(leaf_layout, "DECODE_AGAIN", 1e9)
 
 
 @pytest.fixture

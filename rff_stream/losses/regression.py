@@ -379,13 +379,7 @@ def rounded_curvature(u: Float64, width: float) -> Float64:
 
 def weighted_quantile(y: Float64, w: Float64, share: float) -> Float64:
     """The smallest value (T,) up to which this share of the weight lies."""
-    found = np.empty(y.shape[1])
-    for t, column in enumerate(y.T):
-        order = np.argsort(column, kind="stable")
-        below = np.cumsum(w[order])
-        place = int(np.searchsorted(below, share * below[-1]))
-        found[t] = column[order[min(place, len(order) - 1)]]
-    return found
+    return np.asarray(np.quantile(y, share, axis=0, weights=w, method="inverted_cdf"))
 
 
 def _robust_scale(F: Float64, y: Float64, w: Float64) -> float:

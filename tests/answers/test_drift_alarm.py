@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner, Result
 from scipy import stats
 
 import rff_stream as rs
 from growing import ridge, table, write, written
 from rff_stream.answers.drift_alarm import SEASON, level_of_look, look_at, profile
 from rff_stream.answers.maximum_mean_discrepancy import drift
-from rff_stream.cli import main
 from rff_stream.errors import ModelError
 from rff_stream.model import file_batches, update
+from toys import run
 
 Day = tuple[str, Any]
 
@@ -153,10 +152,6 @@ def season(tmp_path: Path) -> Path:
     model = ridge().fit(folder, "t", inputs=["u", "v"])
     model.save(tmp_path / "M.zarr", moments=True)
     return tmp_path / "M.zarr"
-
-
-def run(*words: Any) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words])
 
 
 def test_a_counted_file_is_compared_without_a_read(season, monkeypatch):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import rff_stream as rs
-from rff_stream import leaf_layout as layout
 from rff_stream.answers.early_stopping import (
     HeldOutError,
     has_settled,
@@ -19,13 +18,7 @@ from rff_stream.answers.early_stopping import (
 from rff_stream.errors import PlanError
 from rff_stream.execution import progress as bars
 
-
-@pytest.fixture(autouse=True)
-def small_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves of 1,000 rows, so that small data have many."""
-    monkeypatch.setattr(layout, "LEAF_ROWS", 1000)
-    monkeypatch.setattr(layout, "LEAF_SECONDS", 0.0)
-    monkeypatch.setattr(layout, "DECODE_AGAIN", 1e9)
+pytestmark = pytest.mark.usefixtures("small_leaves")
 
 
 def rows(n: int, noise: float = 0.3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

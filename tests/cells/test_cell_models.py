@@ -230,7 +230,7 @@ def test_each_target_has_its_own_factor_in_gaps(rng):
         features="local", n_components=16, length_scale="evidence", random_state=0, progress=False
     ).fit(X, np.column_stack([np.sin(X[:, 0]), 100 * rng.normal(size=1500), np.ones(1500)]))
     smooth, noise, constant = alone._fitted.answer.posterior.gap_factor
-    assert smooth > 1.5 > 1.2 > noise
+    assert smooth > 1.2 > noise  # of eight generators: 1.31 to 2.24, and 0.87 to 0.99
     assert constant == 1
 
 

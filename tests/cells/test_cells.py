@@ -538,7 +538,7 @@ def test_products_in_float32_hardly_move_predictions(rng, monkeypatch):
     assert told.solved.trees[0].precision(0, alpha) == np.float64
     exact, deviation = told.mean_and_std(new).T
     moved = abs(std**2 - deviation**2).max()
-    assert 0 < moved < 5e-6 * evidence.signal_variance.max()
+    assert 0 < moved < 1e-5 * evidence.signal_variance.max()
     assert abs(mean - exact).max() < 1e-5 * abs(exact).max()
 
 
@@ -665,7 +665,9 @@ def test_evidence_finds_the_alpha_of_highest_log_p(rng):
     features = local_map(rng, X)
     spectrum = local_spectrum(features, accumulate_cells(features, X, y, w))
     found = local_evidence(spectrum)
-    assert 0.05 < np.sqrt(found.noise_variance).min() < np.sqrt(found.noise_variance).max() < 0.3
+    # at least most of the noise of 0.1²; at most that and a quarter of what few columns leave out
+    assert found.noise_variance.min() > 0.05**2
+    assert found.noise_variance.max() < 0.1**2 + y.var() / 4
     for factor in (0.7, 1.4):
         for tree in range(2):
             other = local_evidence(spectrum, alpha=found.alpha[tree] * factor)

@@ -19,6 +19,7 @@ from rff_stream.errors import ModelError
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_search import MapSearch, _Candidate
 from rff_stream.length_scales.window_evidence import RowWindow
+from toys import columns_to_zarr
 
 pytestmark = pytest.mark.filterwarnings("ignore::rff_stream.errors.NumericalWarning")
 
@@ -146,12 +147,11 @@ def test_a_forgotten_batch_was_never_seen(rng: Any) -> None:
 
 
 def test_a_fit_goes_on_from_its_checkpoint(rng: Any, tmp_path: Any) -> None:
-    import zarr
 
     X, y = rows(rng, 3000)
-    group = zarr.open_group(tmp_path / "data.zarr", mode="w", zarr_format=3)
-    for name, values in {"a": X[:, 0], "b": X[:, 1], "y": y}.items():
-        group.create_array(name, data=values, chunks=(500,), dimension_names=["row"])
+    columns_to_zarr(
+        tmp_path / "data.zarr", {"a": X[:, 0], "b": X[:, 1], "y": y}, 500, dimension_names=["row"]
+    )
     at = tmp_path / "checkpoint"
     first = model().fit(tmp_path / "data.zarr", "y", checkpoint=at)
     again = model().fit(tmp_path / "data.zarr", "y", checkpoint=at)

@@ -22,6 +22,7 @@ from rff_stream.cli.output import forget, redact_text
 from rff_stream.execution import progress
 from rff_stream.sources import HoldOut
 from rff_stream.text_formatting import hide_options, hide_url
+from toys import columns_to_zarr
 
 Cli = Callable[..., Result]
 
@@ -80,10 +81,7 @@ def table(tmp_path: Path) -> Path:
     rng = np.random.default_rng(1)
     columns = {name: rng.standard_normal(900) for name in "abc"}
     columns["t"] = np.sin(columns["a"]) + columns["b"]
-    group = zarr.open_group(tmp_path / "table.zarr", mode="w", zarr_format=3)
-    for name, column in columns.items():
-        group.create_array(name, data=column, chunks=(200,))
-    return tmp_path / "table.zarr"
+    return columns_to_zarr(tmp_path / "table.zarr", columns, 200)
 
 
 def lines_of(result: Result) -> list[str]:

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from click.testing import CliRunner, Result
 
-from rff_stream.cli import main
-
-
-def cli(*words: Any) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words])
+from toys import run
 
 
 @pytest.fixture
@@ -34,16 +28,16 @@ def data(tmp_path: Path, rng: np.random.Generator) -> Path:
 def test_labels_are_fitted_scored_and_predicted(data: Path, tmp_path: Path) -> None:
     model, output = tmp_path / "model.zarr", tmp_path / "out.zarr"
     choices = ["--target", "kind", "--n-components", 32, "--holdout", "0.2", "--json"]
-    fitted = cli("fit", data, *choices, "--classify", "logistic", "--model", model)
+    fitted = run("fit", data, *choices, "--classify", "logistic", "--model", model)
     assert fitted.exit_code == 0, fitted.output
     held_out = json.loads(fitted.stdout)["held_out"]
     assert held_out["accuracy"] > 0.8 and set(held_out["auroc"]) == {"calm", "storm"}
-    scored = cli("score", model, data, "--holdout", "0.2", "--json")
+    scored = run("score", model, data, "--holdout", "0.2", "--json")
     assert json.loads(scored.stdout)["accuracy"] == held_out["accuracy"]
-    shown = cli("score", model, data)
+    shown = run("score", model, data)
     assert "accuracy" in shown.stdout and "log-loss" in shown.stdout
-    assert "2: calm, storm" in cli("inspect", model).stdout
-    assert cli("predict", model, data, "--output", output).exit_code == 0
+    assert "2: calm, storm" in run("inspect", model).stdout
+    assert run("predict", model, data, "--output", output).exit_code == 0
     labels = xr.open_zarr(output)["kind"]
     assert labels.sizes == {"time": 60, "lat": 10} and set(labels.values.ravel()) == {
         "calm",
@@ -57,40 +51,40 @@ def test_probabilities_are_written_of_grids_and_of_tables(data: Path, tmp_path: 
     cube = xr.open_zarr(data, consolidated=False).load()
     cube.to_dataframe().to_csv(table, index=False)
     words = ["--target", "kind", "--n-components", 32, "--classify", "squared", "--model", model]
-    assert cli("fit", data, *words).exit_code == 0
+    assert run("fit", data, *words).exit_code == 0
     names = ["probability[kind=calm]", "probability[kind=storm]"]
     asked = ["--probabilities", "--output", output, "--overwrite"]
-    assert cli("predict", model, data, *asked).exit_code == 0
+    assert run("predict", model, data, *asked).exit_code == 0
     found = xr.open_zarr(output)[names].to_dataarray().load()
     np.testing.assert_allclose(found.sum("variable"), 1)
-    assert cli("predict", model, table, *asked).exit_code == 0
+    assert run("predict", model, table, *asked).exit_code == 0
     rows = zarr.open_array(output, mode="r")
     assert rows.attrs["columns"] == names
     np.testing.assert_array_equal(rows[:], found.values.reshape(2, -1).T)
-    assert cli("predict", model, table, "--output", output, "--overwrite").exit_code == 0
+    assert run("predict", model, table, "--output", output, "--overwrite").exit_code == 0
     assert zarr.open_array(output, mode="r").attrs["columns"] == ["kind"]
 
 
 def test_what_predictions_cannot_be_is_refused_first(data: Path, tmp_path: Path) -> None:
     model = tmp_path / "model.zarr"
     words = ["--target", "wave", "--inputs", "wind", "--n-components", 8, "--model", model]
-    assert cli("fit", data, *words).exit_code == 0
+    assert run("fit", data, *words).exit_code == 0
     for asked, code, message in (
         (["--output", tmp_path / "out.nc"], 2, r"out.nc ends in .nc, but a Zarr store is written"),
         (["--output", tmp_path / "out.zarr", "--std", "--probabilities"], 2, "Give one of them"),
         (["--output", tmp_path / "out.zarr", "--probabilities"], 4, "--classify logistic"),
     ):
-        refused = cli("predict", model, data, *asked)
+        refused = run("predict", model, data, *asked)
         assert refused.exit_code == code and message in refused.stderr
         assert not (tmp_path / "out.nc").exists() and not (tmp_path / "out.zarr").exists()
 
 
 def test_a_label_without_classify_is_refused_and_a_loss_named(data: Path) -> None:
-    refused = cli("fit", data, "--target", "kind", "--n-components", 32)
+    refused = run("fit", data, "--target", "kind", "--n-components", 32)
     assert refused.exit_code == 3 and "'kind' holds strings" in refused.stderr
     assert "rff-stream fit --classify logistic" in refused.stderr
     assert "Else encode it as numbers" in refused.stderr
-    unknown = cli("fit", data, "--target", "kind", "--classify", "perceptron")
+    unknown = run("fit", data, "--target", "kind", "--classify", "perceptron")
     assert unknown.exit_code == 2 and "'squared', 'logistic'" in unknown.stderr
-    planned = cli("plan", data, "--target", "kind", "--classify", "squared", "--json")
+    planned = run("plan", data, "--target", "kind", "--classify", "squared", "--json")
     assert planned.exit_code == 0 and json.loads(planned.stdout)["n_rows"] == 600

@@ -23,6 +23,7 @@ import rff_stream as rs
 from places import ROOT
 from rff_stream.cli import main
 from rff_stream.cli.program import make_readable
+from toys import columns_to_zarr
 
 HEAVY = {"dask", "distributed", "numpy", "pandas", "scipy", "sklearn", "xarray", "zarr"}
 WORDS = ["--inputs", "a,b", "--target", "t"]
@@ -70,10 +71,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "table.zarr"
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((2, 600_000), dtype=np.float32)
-    group = zarr.open_group(path, mode="w", zarr_format=3)
-    for name, column in {"a": a, "b": b, "t": np.sin(a) + b}.items():
-        group.create_array(name, data=column, chunks=(50_000,), compressors=None)
-    return path
+    return columns_to_zarr(path, {"a": a, "b": b, "t": np.sin(a) + b}, 50_000, compressors=None)
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -23,6 +23,7 @@ from test_deployments import FOLDER, commands
 import rff_stream as rs
 from places import ROOT
 from processes import end, family, listening, until
+from toys import columns_to_zarr
 
 pytestmark = pytest.mark.cluster
 
@@ -38,27 +39,19 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import zarr
 
     path = tmp_path_factory.mktemp("data") / "table.zarr"
     a, b = np.random.default_rng(0).standard_normal((2, 100_000))
-    group = zarr.open_group(path, mode="w", zarr_format=3)
-    for name, column in {"a": a, "b": b, "t": np.sin(a) + b}.items():
-        group.create_array(name, data=column, chunks=(10_000,))
-    return path
+    return columns_to_zarr(path, {"a": a, "b": b, "t": np.sin(a) + b}, 10_000)
 
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table of ten leaves."""
-    import zarr
 
     path = tmp_path_factory.mktemp("data") / "large.zarr"
     a, b = np.random.default_rng(0).standard_normal((2, 650_000), dtype=np.float32)
-    group = zarr.open_group(path, mode="w", zarr_format=3)
-    for name, column in {"a": a, "b": b, "t": np.sin(a) + b}.items():
-        group.create_array(name, data=column, chunks=(65_000,))
-    return path
+    return columns_to_zarr(path, {"a": a, "b": b, "t": np.sin(a) + b}, 65_000)
 
 
 @pytest.fixture(scope="module")

@@ -8,31 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-import zarr
 from click.testing import CliRunner
 
 import rff_stream as rs
 from growing import Leaves, Stopped
-from rff_stream import leaf_layout as layout
 from rff_stream.cli import main
 from rff_stream.descents.statistic import LossStatistic
 from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.statistics.moment_statistics import ClassStatistic
 from rff_stream.store import MomentStore, OtherPass
+from toys import columns_to_zarr
 
 QUIET: dict[str, Any] = {
     "n_components": 32, "length_scale": 1.0, "random_state": 0, "progress": False,
     "sums": "float64", "dtype": "float64",
 }  # fmt: skip
+pytestmark = pytest.mark.usefixtures("small_leaves")
 NAMES = np.array(["cold", "mild", "warm"])
-
-
-@pytest.fixture(autouse=True)
-def small_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves of 1,000 rows, so that small data have several."""
-    monkeypatch.setattr(layout, "LEAF_ROWS", 1000)
-    monkeypatch.setattr(layout, "LEAF_SECONDS", 0.0)
-    monkeypatch.setattr(layout, "DECODE_AGAIN", 1e9)
 
 
 def days(start: int, stop: int, n_classes: int = 3, per_day: int = 40) -> xr.Dataset:
@@ -174,10 +166,9 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     x = np.random.default_rng(0).normal(size=(7000, 2)).astype(np.float32)
     y = (np.hypot(*x.T) > 1.2).astype(np.int64)
     y[-1], y[5] = 7, 2
-    group = zarr.create_group(tmp_path_factory.mktemp("table") / "t.zarr")
-    for name, values in (("a", x[:, 0]), ("b", x[:, 1]), ("y", y), ("two", np.minimum(y, 1))):
-        group.create_array(name, data=values, chunks=(500,), compressors=None)
-    return Path(str(group.store_path).removeprefix("file://"))
+    columns = {"a": x[:, 0], "b": x[:, 1], "y": y, "two": np.minimum(y, 1)}
+    path = tmp_path_factory.mktemp("table") / "t.zarr"
+    return columns_to_zarr(path, columns, 500, compressors=None)
 
 
 def of(loss: str, **choices: Any) -> rs.KernelClassifier:

@@ -48,6 +48,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import rff_stream as rs
 from rff_stream.errors import DataError, ModelError
+from toys import ridge
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
@@ -84,11 +85,6 @@ MAKE: dict[str, Callable[[dict[str, np.ndarray]], Any]] = {
 @pytest.fixture(params=list(MAKE))
 def frame(request: pytest.FixtureRequest) -> Any:
     return MAKE[request.param](columns())
-
-
-def ridge(**choices: Any) -> rs.KernelRidge:
-    given: dict[str, Any] = {"n_components": 32, "length_scale": 1.0, "alpha": 0.1}
-    return rs.KernelRidge(**{**given, "random_state": 0, "progress": False, **choices})
 
 
 def classifier(**choices: Any) -> rs.KernelClassifier:

@@ -15,7 +15,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-import zarr
 
 import rff_stream as rs
 from places import ROOT
@@ -24,6 +23,7 @@ from rff_stream import leaf_layout as layouts
 from rff_stream._array import Array
 from rff_stream.errors import ClusterError, DataError
 from rff_stream.moments import Moments
+from toys import columns_to_zarr
 
 pytestmark = pytest.mark.cluster
 
@@ -55,11 +55,8 @@ def rows() -> tuple[Array, Array]:
 @pytest.fixture(scope="module")
 def store(rows: tuple[Array, Array], tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "table.zarr"
-    group = zarr.open_group(path, mode="w", zarr_format=3)
     columns = {**{f"x{i}": rows[0][:, i] for i in range(D)}, "y": rows[1]}
-    for name, column in columns.items():
-        group.create_array(name, data=column, chunks=(2048,))
-    return path
+    return columns_to_zarr(path, columns, 2048)
 
 
 def map_of(r: int = R) -> rs.FourierFeatures:

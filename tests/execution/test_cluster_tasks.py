@@ -12,7 +12,6 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
-import zarr
 
 import rff_stream as rs
 from processes import Meanwhile, Processes, connected, done_of, kill, leaves_done
@@ -23,6 +22,7 @@ from rff_stream.execution.leaves import Leaves
 from rff_stream.execution.scheduler import Pass, Summation
 from rff_stream.leaf_layout import lay_out
 from rff_stream.moments import Moments
+from toys import columns_to_zarr
 
 pytestmark = pytest.mark.cluster
 
@@ -54,10 +54,7 @@ def own(tmp_path: Path) -> Iterator[Processes]:
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     x = np.random.default_rng(0).normal(size=N).astype(np.float32)
     path = tmp_path_factory.mktemp("data") / "table.zarr"
-    group = zarr.open_group(path, mode="w", zarr_format=3)
-    for name, column in {"x": x, "y": np.sin(x)}.items():
-        group.create_array(name, data=column, chunks=(LEAF_ROWS,))
-    return path
+    return columns_to_zarr(path, {"x": x, "y": np.sin(x)}, LEAF_ROWS)
 
 
 def collect(store: Path, **choices: Any) -> Moments:

@@ -44,6 +44,7 @@ from rff_stream.kernels import (
     UserKernel,
 )
 from rff_stream.moments.accumulate import accumulate
+from toys import same_bits
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -135,10 +136,6 @@ every_map = pytest.mark.parametrize("name", MAPS)
 @functools.cache
 def made(name: str, dtype: str = "float32") -> FeatureMap:
     return MAPS[name](dtype)
-
-
-def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 @every_map

@@ -23,6 +23,7 @@ from processes import run_with_blas_core
 from rff_stream.errors import DataError, ModelError
 from rff_stream.features import FeatureMap, FourierFeatures, map_from_spec
 from rff_stream.kernels import Cauchy, Gaussian, Kernel, Laplacian, Matern, RationalQuadratic
+from toys import same_bits
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -45,10 +46,6 @@ def name_of(value: object) -> str:
 
 every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=name_of)
 every_map = pytest.mark.parametrize("paired", [True, False], ids=["paired", "phases"])
-
-
-def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 # the law of the error

@@ -475,3 +475,23 @@ def test_labels_of_a_named_fit_are_known_by_their_rows() -> None:
     model = ridge().fit(rows, "a", by="g", batch="first", **choices)
     assert model.update(rows[rows.g == 2], "a", by="g").n_rows_ == 40
     assert model.update(table(40, 1).assign(g=9), "a", by="g").n_rows_ == 80
+
+
+def test_the_same_groups_count_once(tmp_path: Path) -> None:
+    line = np.arange(400.0)
+    columns = {"y": ("t", np.sin(line / 50)), "x": ("t", line), "g": ("t", line // 200)}
+    xr.Dataset(columns).to_zarr(tmp_path / "t.zarr", consolidated=False)
+    path = str(tmp_path / "t.zarr")
+    model = ridge(length_scale=20.0).fit(path, "y", inputs=["x"], by="g")
+    assert model.update(path, by="g").n_rows_ == 400  # 800 before
+
+
+def test_all_values_of_a_named_batch_are_compared() -> None:
+    def data(values: Any) -> xr.Dataset:
+        return xr.Dataset({"y": ("i", values), "x": ("i", np.linspace(0, 1, 20_000))})
+
+    values = np.zeros(20_000)
+    model = ridge().fit(data(values + 1), "y").update(data(values), batch="k")
+    values[1:4] = 1e6
+    with pytest.raises((DataError, ModelError), match="counted before with other rows"):
+        model.update(data(values), batch="k")  # "nothing new" before

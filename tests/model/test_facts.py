@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from click.testing import CliRunner
 
 import rff_stream as rs
-from rff_stream.cli import main
 from rff_stream.model.facts import facts, values_of
+from toys import run
 
 QUIET: dict[str, Any] = {"random_state": 0, "progress": False}
 MADE: dict[str, Any] = {
@@ -66,10 +65,6 @@ def target(kind: str) -> str | None:
 @pytest.fixture(scope="module")
 def model(kind: str, data: Path, target: str | None) -> Any:
     return MADE[kind]().fit(data, target, inputs=["a", "b"])
-
-
-def run(*words: object) -> Any:
-    return CliRunner().invoke(main, [str(word) for word in words])
 
 
 def test_a_model_says_the_same_everywhere(model: Any, kind: str) -> None:

@@ -14,15 +14,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from click.testing import CliRunner, Result
 
 import rff_stream as rs
 from growing import ridge, table, write, written
-from rff_stream.cli import main
 from rff_stream.errors import DataError, ModelError
 from rff_stream.model import file_batches, update
 from rff_stream.sources.data_files import files_at, is_complete
 from rff_stream.store import MomentStore
+from toys import run
 
 
 def small(data: Any, **choices: Any) -> Any:
@@ -55,10 +54,6 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     monkeypatch.setattr(file_batches, "read_file", counted)
     monkeypatch.setattr(update, "read_file", counted)
     return found
-
-
-def run(*words: Any) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words])
 
 
 def printed(*words: Any) -> Any:

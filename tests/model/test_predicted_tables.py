@@ -9,19 +9,15 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner, Result
 
 import rff_stream as rs
 from growing import days, table, write, written
-from rff_stream.cli import main, tables
+from rff_stream.cli import tables
+from toys import run
 
 READERS: dict[str, Any] = {
     "parquet": pd.read_parquet, "arrow": pd.read_feather, "csv": pd.read_csv,
 }  # fmt: skip
-
-
-def run(*words: Any) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words])
 
 
 @pytest.fixture

@@ -16,16 +16,7 @@ from growing import fitted as fitted_on
 from growing import grown
 from rff_stream.errors import ModelError, NumericalWarning, PlanError
 from rff_stream.store import MomentStore
-
-
-def rows(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    x = np.random.default_rng(seed).normal(size=(n, 2))
-    return x, np.sin(x[:, 0]) + x[:, 1] ** 2
-
-
-def ridge(**choices: Any) -> rs.KernelRidge:
-    given: dict[str, Any] = {"n_components": 64, "length_scale": 1.0, "random_state": 0}
-    return rs.KernelRidge(**given | {"progress": False} | choices)
+from toys import ridge, rows
 
 
 def density() -> rs.KernelDensity:
@@ -171,3 +162,22 @@ def test_other_growing_data_are_still_batches_of_their_own(tmp_path: Path):
     assert model.update(other, batch="south").update(other, batch="south").n_rows_ == 34 * 8
     with pytest.raises(ModelError, match="'south' was counted before with other rows"):
         model.update(grown(tmp_path / "c.zarr", 0, 3), batch="south")
+
+
+def test_a_warning_as_an_error_leaves_the_model() -> None:
+    choices: dict[str, Any] = {"n_components": 200, "alpha": 1e-12, "length_scale": 50.0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = ridge(sums="float32", **choices).partial_fit(*rows(400, 0), batch="a")
+        warnings.simplefilter("error")
+        with pytest.raises(Warning):
+            model.update(*rows(100, 1), batch="b")
+        warnings.simplefilter("ignore")
+        assert model.update(*rows(100, 1), batch="b").n_rows_ == 500  # 600 before
+
+
+def test_a_refused_stream_leaves_the_model() -> None:
+    model = ridge().partial_fit(*rows(500, 0), batch="a")
+    with pytest.raises(PlanError, match="are needed"):
+        next(model.stream(*rows(500, 0)))
+    assert model.partial_fit(*rows(500, 0), batch="a").n_rows_ == 500  # 1000 before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,9 @@ import pytest
 import xarray as xr
 
 import rff_stream as rs
+import toys
 from rff_stream.errors import DataError, ModelError
+from toys import ridge
 
 pa = pytest.importorskip("pyarrow")
 
@@ -23,12 +24,6 @@ def frame(seed: int = 0) -> pd.DataFrame:
     found = pd.DataFrame(rng.normal(size=(N, 2)), columns=["u", "v"])
     found["a"], found["b"] = np.sin(found.u), 10 + found.v**2
     return found.assign(w=rng.uniform(0.5, 2, N))
-
-
-def ridge(**choices: Any) -> rs.KernelRidge:
-    return rs.KernelRidge(
-        n_components=32, length_scale=1.0, random_state=0, progress=False, **choices
-    )
 
 
 @pytest.mark.parametrize("verb", ["update", "partial_fit"])
@@ -273,3 +268,11 @@ def test_a_column_without_any_value_is_missing_in_every_row(tmp_path):
         with pytest.raises(DataError, match=r"Found 0 sample.* inputs u, v, empty\) .* missing"):
             ridge(missing_rows="drop").fit(rows, "a")
         assert ridge().fit(rows, "a", inputs=["u", "v"]).n_rows_ == N
+
+
+def test_what_a_mask_hides_is_no_number() -> None:
+    x, y = toys.rows(300, 0)
+    hidden = np.ma.array(y, mask=np.arange(300) == 7)
+    hidden.data[7] = 9.97e36
+    predicted = ridge(missing_rows="drop").fit(x, hidden).predict(x[:2])
+    assert np.allclose(predicted, y[:2], atol=0.2)  # 3e34 before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,17 @@ def test_every_row_has_a_test_that_exists_or_a_reason() -> None:
     for row in rows(TABLE.read_text()):
         assert bool(row.tests) != bool(row.reason), row.name
         assert {test for test, _ in row.tests} <= known, row.name
+
+
+@pytest.mark.parametrize(("attack", "count"), [("first", 29), ("third", 13)])
+def test_every_fault_of_an_attack_has_rows_in_the_table(attack: str, count: int) -> None:
+    text = TABLE.read_text()
+    known = {row.name: row for row in rows(text)}
+    own = text.split(f"### The {attack} attack\n")[1].split("\n### ")[0]
+    cells = re.findall(r"\| (\d+) [^|]+\| ([A-F]\d+(?:, [A-F]\d+)*) (?=\|)", own)
+    assert sorted(int(number) for number, _ in cells) == list(range(1, count + 1))
+    for _, names in cells:
+        assert any(known[name].tests for name in names.split(", "))
 
 
 def test_a_row_knows_its_tests() -> None:

@@ -20,6 +20,7 @@ from sklearn.inspection import DecisionBoundaryDisplay
 import rff_stream as rs
 from places import ROOT
 from rff_stream.cli import main
+from toys import ridge
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -31,10 +32,6 @@ def frame() -> Any:
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 150))
     return pd.DataFrame({"a": a, "b": b, "y": np.sin(a) + b**2 / 3, "kind": a > 0})
-
-
-def ridge() -> rs.KernelRidge:
-    return rs.KernelRidge(n_components=32, random_state=0, progress=False)
 
 
 def test_series_object_has_no_attribute_reshape() -> None:

@@ -15,15 +15,11 @@ import xarray as xr
 
 import rff_stream as rs
 from rff_stream.errors import DataError, PlanError
+from toys import ridge
 
 X = np.random.default_rng(0).normal(size=(200, 2))
 Y = np.sin(X[:, 0]) + X[:, 1] ** 2
 WEIGHTS = np.ones(200)
-
-
-def ridge(**choices: Any) -> rs.KernelRidge:
-    given = {"n_components": 32, "length_scale": 1.0, "alpha": 1e-2, "random_state": 0}
-    return rs.KernelRidge(**{**given, "progress": False, **choices})
 
 
 def classifier() -> rs.KernelClassifier:

@@ -17,6 +17,7 @@ from rff_stream.errors import DataError
 from rff_stream.sources import Columns, open_source
 from rff_stream.sources.levels import Indicators, text_of_time
 from rff_stream.sources.rows import NonNumbers
+from toys import ridge
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -46,11 +47,6 @@ def numbers() -> tuple[np.ndarray, np.ndarray]:
     table = text()
     levels = [table.sky == level for level in ("fog", "rain", "sun")]
     return np.column_stack([table.a, *levels]).astype(float), table.y.to_numpy()
-
-
-def ridge(**choices: Any) -> rs.KernelRidge:
-    given: dict[str, Any] = {"n_components": 32, "length_scale": 1.0, "alpha": 0.1}
-    return rs.KernelRidge(**{**given, "random_state": 0, "progress": False, **choices})
 
 
 def parquet(path: Path, frame: Any) -> str:

@@ -22,6 +22,7 @@ import rff_stream as rs
 from rff_stream import remote_calls
 from rff_stream.errors import DataError, ModelError
 from rff_stream.sources import zarr_chunks
+from toys import columns_to_zarr
 
 pytestmark = pytest.mark.optional
 
@@ -132,9 +133,7 @@ def test_a_bucket_that_is_slow_and_busy_gives_the_same_bits(
     proxy: Proxy, bucket: tuple[str, dict[str, Any]], columns: dict[str, Any], tmp_path: Path
 ) -> None:
     url, options = bucket
-    here = zarr.open_group(tmp_path / "table.zarr", mode="w", zarr_format=3)
-    for name, column in columns.items():
-        here.create_array(name, data=column, chunks=(1000,), dimension_names=["row"])
+    columns_to_zarr(tmp_path / "table.zarr", columns, 1000, dimension_names=["row"])
     expected = fitted(tmp_path / "table.zarr")
 
     proxy.every, proxy.late = 10, 0.02

@@ -14,22 +14,17 @@ from typing import Any
 
 import pytest
 import xarray as xr
-from click.testing import CliRunner, Result
 
 import rff_stream as rs
 from growing import fitted, grown
 from places import ROOT, TESTS
-from rff_stream.cli import main
 from rff_stream.cli.products import PREDICTIONS
 from rff_stream.errors import ModelError
 from rff_stream.store import atomic, load_model
 from rff_stream.store.batch_writing import MODEL
 from rff_stream.store.local import check_apart
 from store_cases import save, version_of
-
-
-def run(*words: Any) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words])
+from toys import run
 
 
 def tree(path: Path) -> dict[str, bytes]:

@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import rff_stream as rs
@@ -17,16 +16,7 @@ from rff_stream.store import MomentStore, Replaced, load_model, local
 from rff_stream.store.commit_log import Log
 from store_cases import expected_total, new_store, same_moments, save, version_of
 from store_cases import whole_moments as batch
-
-
-def rows(n: int, seed: int, offset: float = 0.0) -> tuple[Any, Any]:
-    x = np.random.default_rng(seed).normal(size=(n, 2))
-    return x, np.sin(x[:, 0]) + x[:, 1] ** 2 + offset
-
-
-def ridge(**choices: Any) -> rs.KernelRidge:
-    given = {"n_components": 64, "length_scale": 1.0, "random_state": 0, "progress": False}
-    return rs.KernelRidge(**{**given, **choices})
+from toys import ridge, rows
 
 
 def moments_of(model: Any, store: MomentStore, x: Any, y: Any) -> rs.Moments:
@@ -198,7 +188,7 @@ def test_a_commit_that_the_disk_did_not_confirm_is_told_as_it_is(tmp_path, monke
 
 def test_what_is_set_on_a_loaded_model_is_its_own(tmp_path):
     """The answer that a store keeps is that of the parameters it keeps."""
-    ridge().fit(*rows(300, 0)).save(tmp_path / "M", moments=True)
+    ridge(alpha="evidence").fit(*rows(300, 0)).save(tmp_path / "M", moments=True)
     model = rs.load(tmp_path / "M").set_params(alpha=100.0)
     model.update(*rows(100, 1), batch="b")
     assert model.alpha_ == 100.0
@@ -208,3 +198,58 @@ def test_what_is_set_on_a_loaded_model_is_its_own(tmp_path):
     model.update(*rows(100, 2), batch="c")
     assert len(MomentStore.open(tmp_path / "M").log.files.folders("answers")) == 2
     assert rs.load(tmp_path / "M").alpha_ == model.alpha_
+
+
+def collect(model: Any, store: Any, x: Any, y: Any) -> Any:
+    return rs.collect(model.features_, x, y, row=store.row, progress=False)
+
+
+def test_a_batch_in_place_of_another_of_equal_size(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    model = ridge().partial_fit(*rows(300, 0), batch="0")
+    model.save(path, moments=True)
+    store = rs.MomentStore.open(path)
+    store.append("bad", collect(model, store, *rows(500, 1, 100)))
+    live = rs.load(path)
+    store.forget("bad")
+    store.append("good", collect(model, store, *rows(500, 1)))
+    live.update(*rows(300, 0), batch="0")
+    assert rs.load(path).score(*rows(500, 2)) > 0.99  # -1604 before
+
+
+def test_a_model_overwritten_under_a_loaded_one(tmp_path: Path) -> None:
+    path = tmp_path / "b"
+    ridge(length_scale=3.0).fit(*rows(300, 0)).save(path, moments=True)
+    loaded = rs.load(path)
+    ridge().fit(*rows(300, 0)).save(path, moments=True, overwrite=True)
+    with pytest.raises(ModelError, match="is no longer what was opened"):
+        loaded.partial_fit(*rows(3000, 1), batch="q")
+    assert rs.load(path).score(*rows(500, 2)) > 0.99  # -37 before
+
+
+def test_a_store_overwritten_under_a_handle(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    model = ridge().fit(*rows(300, 0))
+    model.save(path, moments=True)
+    store = rs.MomentStore.open(path)
+    batch = collect(model, store, *rows(9, 1))
+    model.save(path, moments=True, overwrite=True)
+    with pytest.raises(ModelError, match="is no longer what was opened"):
+        store.append("x", batch)
+    assert rs.load(path).n_rows_ == 300  # destroyed before
+
+
+def test_a_backup_restored_under_a_handle(tmp_path: Path) -> None:
+    path, backup = tmp_path / "d", tmp_path / "backup"
+    model = ridge().fit(*rows(300, 0))
+    model.save(path, moments=True)
+    shutil.copytree(path, backup)
+    store = rs.MomentStore.open(path)
+    store.append("1", collect(model, store, *rows(9, 1)))
+    shutil.rmtree(path)
+    shutil.move(backup, path)
+    other = rs.MomentStore.open(path)
+    other.append("2", collect(model, other, *rows(9, 2)))
+    with pytest.raises(ModelError, match="is no longer what was opened"):
+        store.append("3", collect(model, other, *rows(9, 3)))
+    assert rs.load(path).n_rows_ == 309

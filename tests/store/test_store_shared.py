@@ -27,16 +27,7 @@ from rff_stream.cli import main
 from rff_stream.errors import ModelError
 from rff_stream.store import MomentStore
 from rff_stream.store.local import LocalFiles
-
-
-def rows(n: int, seed: int) -> tuple[Any, Any]:
-    x = np.random.default_rng(seed).normal(size=(n, 2))
-    return x, np.sin(x[:, 0]) + x[:, 1] ** 2
-
-
-def ridge(**choices: Any) -> rs.KernelRidge:
-    given = {"n_components": 32, "length_scale": 1.0, "alpha": 1e-2, "random_state": 0}
-    return rs.KernelRidge(**{**given, "progress": False, **choices})
+from toys import ridge, rows
 
 
 def saved(path: Any, n: int = 200) -> Any:
