@@ -89,14 +89,16 @@ class NormalScores(Encoding):
         """∂z_j/∂x_j (n, d) of rows (n, d): 1 for inputs that stay as they are."""
         found = np.ones(x.shape)
         for j, knots, scores in zip(self.columns, self.knots, self.scores, strict=True):
-            found[:, j] = (np.diff(scores) / np.diff(knots))[_pieces(knots, x[:, j])]
+            found[:, j] = _slopes(knots, scores)[_pieces(knots, x[:, j])]
         return found
 
     def _encode(self, x: Float64) -> Float64:
-        found, slopes = np.array(x, np.float64), self.own_slopes(x)
+        found = np.array(x, np.float64)
         for j, knots, scores in zip(self.columns, self.knots, self.scores, strict=True):
-            place = _pieces(knots, x[:, j])
-            found[:, j] = scores[place] + slopes[:, j] * (x[:, j] - knots[place])
+            own = np.ascontiguousarray(found[:, j])
+            place = _pieces(knots, own)  # once: they take most of the time
+            slopes = _slopes(knots, scores)[place]
+            found[:, j] = scores[place] + slopes * (own - knots[place])
         return found
 
     def _encode_slopes(self, x: Float64) -> Float64:
@@ -126,6 +128,11 @@ def heavy_inputs(x: Float64) -> Array:
 def _pieces(knots: Float64, x: Float64) -> Array:
     """The piece (n,) between knots that each value lies in; the first or last beyond them."""
     return np.clip(np.searchsorted(knots, x) - 1, 0, len(knots) - 2)
+
+
+def _slopes(knots: Float64, scores: Float64) -> Float64:
+    """That of each piece."""
+    return np.asarray(np.diff(scores) / np.diff(knots))
 
 
 def _knots(x: Float64) -> tuple[Float64, Float64]:
