@@ -70,6 +70,8 @@ class Plan(Sizes):
         The matrix of a Laplace posterior and its factor, known once the classes are.
     held_bytes : int
         Sums and answer of a model that later rows are added to; 0 for a new one.
+    reduced_from : Cost, optional
+        Of the default sizes of a map, where ``cost`` is smaller because they do not fit the memory.
     """
 
     layout: Layout
@@ -83,6 +85,7 @@ class Plan(Sizes):
     kept_bytes: int = 0
     posterior_bytes: int = 0
     held_bytes: int = 0
+    reduced_from: Cost | None = None
 
     @property
     def n_features(self) -> int:
@@ -260,6 +263,7 @@ class Plan(Sizes):
             ("rows", f"{self.n_rows:,} × {self.n_inputs} inputs, {self.n_targets} targets"),
             ("features", f"R = {self.n_features}, order {self.order}, sums in {self.sums}"),
             *self.cost.lines(self, self.n_rows),
+            *self._reduced_lines(),
             ("groups", f"{self.n_groups}"),
             ("leaves", f"{layout.n_leaves:,} of at most {self.largest.rows:,} rows"),
             ("segments", f"{layout.n_segments:,}, leaves of each: {layout.segment_leaves:,}"),
@@ -276,6 +280,15 @@ class Plan(Sizes):
             ("assumes", self._assumptions()),
         ]
         return "\n".join(f"{name:<9} {text}" for name, text in rows)
+
+    def _reduced_lines(self) -> list[tuple[str, str]]:
+        """What the default sizes would need, where memory allows less."""
+        if self.reduced_from is None:
+            return []
+        default = replace(self, cost=self.reduced_from)
+        (_, sizes), *_ = self.reduced_from.lines(self, self.n_rows)
+        needed = format_bytes(default.process_bytes)
+        return [("reduced", f"from the default, which needs {needed}: {sizes}")]
 
     def _search_lines(self) -> list[tuple[str, str]]:
         """What length-scales cost before the pass."""
@@ -307,7 +320,7 @@ class Plan(Sizes):
         )
 
     def __repr__(self) -> str:
-        return plan_card(self).line("rows", "features", "leaves", "process", "time")
+        return plan_card(self).line("rows", "features", "reduced", "leaves", "process", "time")
 
     def _repr_html_(self) -> str:
         return plan_card(self).html()
@@ -329,6 +342,7 @@ class PlanRequest:
     n_groups: int = 1
     search_seconds: float = 0.0  # of the search for length-scales before the pass, if not limited
     search_limit: float | None = None  # what it may take; by default as long as the pass
+    shrinks: bool = False  # whether a smaller map is taken where this one does not fit the memory
 
 
 def plan(

@@ -135,7 +135,8 @@ class CellClasses:
         features: Any = parameters.features
         n_rows, scales = pilot.without_copies(plan.n_rows), dict[str, Array]()
         if not isinstance(features, LocalFeatures):
-            pilot, cost = pilot.with_bounded_inputs(), cell_cost(features, n_rows, len(inputs))
+            pilot = pilot.with_bounded_inputs()
+            cost = cell_cost(features, n_rows, len(inputs), parameters.planned)
             encoding = encoding_of(features) or around_the_globe(parameters, pilot.x)
             encoding = behind(encoding, matrix_of(parameters.metric), pilot.x)
             kernel = parameters.kernels.known

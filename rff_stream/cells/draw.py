@@ -8,6 +8,7 @@ import numpy as np
 
 from rff_stream.cells.cost import CellCost
 from rff_stream.cells.map import Cells, ChosenCells, LocalFeatures
+from rff_stream.costs import Cost
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.kernel_request import AUTO, KernelRequest
 from rff_stream.families.metric import columns_of_metric
@@ -26,10 +27,11 @@ def encoding_of(features: Any) -> Any:
     return features.encode if isinstance(features, Cells) else None
 
 
-def cell_cost(features: Any, n_rows: int, d: int) -> CellCost:
+def cell_cost(features: Any, n_rows: int, d: int, planned: Cost | None = None) -> CellCost:
     """Of cells that are drawn, or that are asked for, with so many rows of d inputs.
 
-    Few rows are one cell, whose landmarks are all of them: the process itself.
+    Few rows are one cell, whose landmarks are all of them: the process itself. There are no more
+    cells than were planned.
     """
     if isinstance(features, LocalFeatures):
         return CellCost(features.n_components, features.n_trees, features.n_cells)
@@ -37,7 +39,14 @@ def cell_cost(features: Any, n_rows: int, d: int) -> CellCost:
         return CellCost(max(n_rows, FEWEST_COLUMNS), 1, 1)
     cells = Cells() if isinstance(features, str) else features
     r, n_trees, n_cells = cells.sizes(n_rows, d)
+    if isinstance(planned, CellCost):
+        n_cells = min(n_cells, planned.n_cells)
     return CellCost(r, n_trees, n_cells)
+
+
+def has_default_cells(features: Any) -> bool:
+    """Whether nothing was said of the number of cells, which memory may then limit."""
+    return not isinstance(features, LocalFeatures) and getattr(features, "n_cells", None) is None
 
 
 def cost_of_shape(sizes: CellCost, shape: CellShape, n_rows: int) -> CellCost:

@@ -15,7 +15,14 @@ from rff_stream.answers.early_stopping import HeldOutError
 from rff_stream.cells.calibration import local_posterior, numbers_found
 from rff_stream.cells.classes import CellClasses
 from rff_stream.cells.cost import CellCost
-from rff_stream.cells.draw import cell_cost, check_cells, cost_of_shape, draw_cells, encoding_of
+from rff_stream.cells.draw import (
+    cell_cost,
+    check_cells,
+    cost_of_shape,
+    draw_cells,
+    encoding_of,
+    has_default_cells,
+)
 from rff_stream.cells.evidence import (
     cell_evidence,
     cell_gcv,
@@ -217,7 +224,8 @@ class CellFamily(Family):
         check_cells(given, parameters.kernels, n_inputs, parameters.metric)
 
     def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
-        return PlanRequest(cell_cost(features, n_rows_of(source), len(source.columns.inputs)))
+        cost = cell_cost(features, n_rows_of(source), len(source.columns.inputs))
+        return PlanRequest(cost, shrinks=has_default_cells(features))
 
     def foresee(self, request: PlanRequest, parameters: MapParameters, n_rows: int) -> PlanRequest:
         if is_named(parameters.penalty, "cv") or is_named(parameters.penalty, "gcv"):
@@ -239,11 +247,11 @@ class CellFamily(Family):
         """
         features: Any = parameters.features
         seed, n_rows, d = parameters.seed, n_rows_of(reading.source), len(columns.inputs)
-        sizes = cell_cost(features, n_rows, d)
+        sizes = cell_cost(features, n_rows, d, parameters.planned)
         rows = max(-(-sizes.pilot_rows // PILOT_BLOCKS), PILOT_ROWS)
         pilot = reading.pilot(seed, rows=rows, cells=sizes.all_cells)
         pilot, n_rows = pilot.with_bounded_inputs(), pilot.without_copies(n_rows)
-        sizes = cell_cost(features, n_rows, d)
+        sizes = cell_cost(features, n_rows, d, parameters.planned)
         scales: dict[str, Array] = {}
         maps: list[Any] = [features]
         if not isinstance(features, LocalFeatures):

@@ -83,7 +83,8 @@ class Cells(UndrawnMap):
         given either and four trees with enough cells would not fit into 1.75 GB.
     n_cells : int, optional
         B, a power of two. The default gives about 1.5 R rows to each cell, with at most
-        4,096 cells or, if R is not given either, as many as keep the sums below 1.75 GB.
+        4,096 cells or, if R is not given either, as many as keep the sums below 1.75 GB. A fit
+        that needs more memory than it may use takes half of them, a quarter and so on.
     encode : FeatureMap or mapping of column(s) to FeatureMap, optional
         An encoding of rows before they are assigned to cells: ``{"hour": Periodic(24), ("lat",
         "lon"): Sphere()}``. Columns that are not named are left out. Length-scales are then

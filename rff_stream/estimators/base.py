@@ -24,7 +24,7 @@ from rff_stream.execution import Reading
 from rff_stream.families.parameters import FeatureChoice
 from rff_stream.features import FeatureMap
 from rff_stream.model.batches import WINDOW, BatchFacts, drift_of, facts_of_batches
-from rff_stream.model.facts import model_card
+from rff_stream.model.facts import fewer_cells, model_card
 from rff_stream.model.fit import fit_moments
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.persistence import keep_answer, parameters_in, read_unsolved, restore, save
@@ -435,10 +435,12 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         if np.isnan(most):
             return own
         if hasattr(self, "choice_"):
-            return f"{own}  # {getattr(self.choice_, 'words', self.choice_)}"
-        if not hasattr(self, "coef_"):
-            return f"{own}  # {self.features_!r}"
-        return f"{own}  # df/R = {most:.0f}/{self.features_.n_components}"
+            words = str(getattr(self.choice_, "words", self.choice_))
+        elif not hasattr(self, "coef_"):
+            words = repr(self.features_)
+        else:
+            words = f"df/R = {most:.0f}/{self.features_.n_components}"
+        return f"{own}  # {words}{fewer_cells(self)}"
 
     def _repr_html_(self) -> str:
         return model_card(self).html()

@@ -277,6 +277,8 @@ class ClassRecipe(Recipe):
             if features is not None:
                 parameters = replace(parameters, features=features)
             plan = self.plan(request.reading, columns, parameters, n_groups)
+        if features is not None:
+            plan = replace(plan, reduced_from=request.plan.reduced_from)
         if params.laplace:
             posterior = laplace_bytes(plan.n_features, 1 if count == 2 else count)
             plan = replace(plan, posterior_bytes=posterior)

@@ -118,7 +118,8 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
     sample_rows : int, default=2000
         Number of rows that are kept in addition to the moments; 0 keeps none.
     memory : int, optional
-        Bytes that a computing process may use; by default all that are available.
+        Bytes that a computing process may use; by default all that are available. Cells whose
+        number was not given are halved until the fit needs no more; the repr says so.
     progress : bool, default=True
         Show a progress bar for reads longer than two seconds.
     random_state : int, Generator, RandomState or None

@@ -55,7 +55,8 @@ class Reading:
     def plan(self, request: PlanRequest, *, memory: int | None = None) -> Plan:
         """The plan of a pass over this source; refuses what cannot fit, and no rows at all.
 
-        ``memory`` are the bytes that a computing process may use.
+        ``memory`` are the bytes that a computing process may use. Where the request shrinks, its
+        map is as large as they allow.
         """
         if self.source.n_rows == 0:
             raise no_rows(self.source)
@@ -69,7 +70,21 @@ class Reading:
             if self._processes is not None or not self._pass.limit(plan.threads - 1):
                 break
             plan = replace(plan, threads=plan.threads - 1)
+        if request.shrinks and not fits(plan, memory):
+            plan = self._smaller_plan(plan, request, memory)
         check_memory(plan, memory)
+        return plan
+
+    def _smaller_plan(self, plan: Plan, request: PlanRequest, memory: int | None) -> Plan:
+        """The plan of the largest map that fits; the same where none does."""
+        cost = request.cost.smaller()
+        while cost is not None:
+            smaller = replace(request, cost=cost)
+            found = plan_for(self.source, smaller, threads=plan.threads, workers=plan.workers)
+            found = replace(found, held_bytes=plan.held_bytes, reduced_from=request.cost)
+            if fits(found, memory):
+                return found
+            cost = cost.smaller()
         return plan
 
     def places(self, plan: Plan) -> int:

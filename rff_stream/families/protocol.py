@@ -11,6 +11,7 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import HeldOutError
 from rff_stream.contracts import Packed, RowFunction, Slopes, Statistic
+from rff_stream.costs import Cost
 from rff_stream.descents.statistic import SumOfRows
 from rff_stream.execution import Reading
 from rff_stream.families.kernel_request import KernelRequest
@@ -75,6 +76,8 @@ class MapParameters:
     """CPU seconds that the search for a map may take; None for no limit."""
     longitudes: tuple[int, ...] = ()
     """Places of the inputs that are longitudes."""
+    planned: Cost | None = None
+    """Of the map that memory was planned for: one that is drawn is no larger."""
 
     @property
     def family(self) -> Family:

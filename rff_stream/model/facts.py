@@ -172,7 +172,13 @@ def _features(model: Any) -> Fact:
     kinds = " and ".join(dict.fromkeys(type(each).__name__ for each in maps))
     several = f"{len(maps)} maps, " if len(maps) > 1 else ""
     words = f"{several}R = {features.n_components}, {kinds}, {features.dtype}"
-    return Fact("features", words, {"n_components": features.n_components})
+    return Fact("features", words + fewer_cells(model), {"n_components": features.n_components})
+
+
+def fewer_cells(model: Any) -> str:
+    """Words after others: that memory allowed less than the default; "" where it did not limit."""
+    reduced = getattr(getattr(model, "plan_", None), "reduced_from", None)
+    return "" if reduced is None else "; fewer cells than by default, as more do not fit the memory"
 
 
 def _choice(model: Any) -> Fact:

@@ -66,8 +66,9 @@ class PassRequest:
         return bool(chosen) or bool(coded_inputs(self.opened.columns.inputs))
 
     def drawn_by(self, seed: int) -> MapParameters:
-        """The parameters, with what the search for a map may take beside the pass."""
-        return replace(self.parameters, seed=seed, search_seconds=self.plan.search_limit)
+        """The parameters, with what the search and the map may take by the plan of the pass."""
+        limit, cost = self.plan.search_limit, self.plan.cost
+        return replace(self.parameters, seed=seed, search_seconds=limit, planned=cost)
 
     def sums(self, statistic: Statistic, words: str) -> PartialSum:
         """Sum of another statistic over the same rows, by one more read; the bar says the words."""
@@ -241,6 +242,7 @@ class Recipe(ABC):
         if request.finds_sizes:
             known = replace(request.parameters, features=drawn.features)
             plan = self.plan(request.reading, columns, known)
+            plan = replace(plan, reduced_from=request.plan.reduced_from)
         return self.choose_precision(plan, drawn.scales)
 
     def choose_precision(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:

@@ -17,6 +17,7 @@ from rff_stream.cells.map import Cells, LocalFeatures
 from rff_stream.cells.moments import CellAccumulator, CellMoments
 from rff_stream.cells.posterior import LocalPosterior
 from rff_stream.errors import ModelError, PlanError
+from rff_stream.estimators.base import plan_of
 
 CELLS = Cells(n_components=24, n_trees=2, n_cells=8)
 
@@ -366,6 +367,28 @@ def test_partial_fit_counts_batches_once(rng):
     assert fit.n_rows_ == 1500
     other = model(features=fit.features_, length_scale="median").fit(X, y)
     assert fit.predict(X[:30]) == pytest.approx(other.predict(X[:30]), abs=1e-3)
+
+
+def test_the_default_draws_as_many_cells_as_fit_the_memory(rng):
+    X = rng.uniform(-3, 3, (20_000, 2))
+    y = np.sin(2 * X[:, 0]) * np.cos(X[:, 1])
+    by_default = rs.KernelRidge(length_scale=1.0, random_state=0, progress=False)
+    whole = plan_of(by_default, rs.open_source(X, y))
+    assert whole.reduced_from is None
+    assert "reduced" not in str(whole)
+    limit = whole.process_bytes - 1
+    for kind in (rs.KernelRidge, rs.GaussianProcessRegressor, rs.KernelClassifier):
+        fit = kind(length_scale=1.0, random_state=0, progress=False, memory=limit)
+        fit.fit(X, y > 0 if kind is rs.KernelClassifier else y)
+        assert fit.features_.n_cells == fit.plan_.cost.n_cells < whole.cost.n_cells
+        assert fit.plan_.reduced_from.n_cells == whole.cost.n_cells
+        assert fit.plan_.process_bytes <= limit
+        assert "fewer cells than by default" in repr(fit)
+        assert f"{whole.cost.n_cells:,}, about" in str(fit.plan_).split("reduced")[1]
+    asked = replace(whole.cost, n_trees=2)
+    given = model(features=Cells(n_cells=asked.n_cells, n_components=256), memory=limit)
+    with pytest.raises(PlanError, match=rf"rs\.Cells\(n_cells={asked.n_cells // 2}\)"):
+        given.fit(X, y)
 
 
 def test_what_cannot_fit_in_memory_is_refused_before_a_row_is_read(rng):
