@@ -30,7 +30,7 @@ from rff_stream.kernels import kernel_from_spec, kernel_names
 from rff_stream.kernels.base import KERNELS
 from rff_stream.moments import stored
 from rff_stream.planning import PlanRequest
-from rff_stream.registry import FAMILY_FOLDERS
+from rff_stream.registry import FAMILY_FOLDERS, family_modules
 from rff_stream.sources import open_source, opening
 from rff_stream.statistics.groups import ByFold
 
@@ -42,6 +42,7 @@ def follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     """The module that a recipe writes, outside of the package; what it added goes again."""
     before = set(sys.modules)
     monkeypatch.syspath_prepend(str(tmp_path))
+    family_modules("family")  # or what is first imported here is forgotten with the toy
     for registry in (KERNELS, MAPS):
         monkeypatch.setattr(registry, "_classes", dict(registry._classes))
 
@@ -154,6 +155,7 @@ def test_an_estimator(follow: Any, rows: Any, tmp_path: Path) -> None:
 @pytest.fixture
 def boxes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The folder ``tests/boxes``, made known as CONTRIBUTING says; all of it goes again."""
+    family_modules("family")  # or what is first imported here is forgotten with the toy
     before = set(sys.modules)
     for registry in (MAPS, UNDRAWN):
         monkeypatch.setattr(registry, "_classes", dict(registry._classes))
