@@ -194,7 +194,7 @@ class Trial:
     behind: float  # mean squared error − that of the best
     spread: float  # standard error of this difference
     seconds: float  # CPU seconds of its search
-    in_holes: float = np.nan  # the same error in holes, where it was asked for
+    in_holes: float | None = None  # the same error in holes, where it was compared
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -325,7 +325,7 @@ class SearchRecord:
             spread = each.spread / 2 / max(each.error, TINY)
             known = f"{each.error:.4g} ± {spread:.1g}" if spread else f"{each.error:.4g}"
             mark = "  taken" if each.name == self.taken else ""
-            holes = f", {each.in_holes:.3g} in holes" if each.in_holes == each.in_holes else ""
+            holes = "" if each.in_holes is None else f", {each.in_holes:.3g} in holes"
             lines.append(f"{known:<18} {each.seconds:5.1f} s  {each.name}{holes}{mark}")
         lines += [f"{error:<18.4g} {'':7}  {name}" for name, error in self.rivals.items()]
         lines += [f"{'not begun':<18} {'':7}  {name}" for name in self.not_begun]
@@ -1018,10 +1018,10 @@ class MapSearch:
             self._in_holes[key] = errors_in_holes(found.fit, self.holes)
         return self._in_holes[key]
 
-    def error_in_holes(self, found: _Candidate) -> float:
-        """Root mean squared error in holes; NaN where it was not asked for."""
+    def error_in_holes(self, found: _Candidate) -> float | None:
+        """Root mean squared error in holes; None where it was not compared."""
         own = self._in_holes.get((found.kernel, id(found.matrix)), [])
-        return float(np.sqrt((np.concatenate(own) ** 2).mean())) if own else np.nan
+        return float(np.sqrt((np.concatenate(own) ** 2).mean())) if own else None
 
     def _compare_sizes(self) -> None:
         """Larger cells, of as many columns and of more, while errors fall.
@@ -1091,7 +1091,7 @@ class MapSearch:
 
 def _known(plain: dict[str, Any]) -> dict[str, Any]:
     """A trial as it is stored: without its error in holes where it has none."""
-    return {name: each for name, each in plain.items() if name != "in_holes" or each == each}
+    return {name: each for name, each in plain.items() if each is not None}
 
 
 def numbers_of(matrix: Float64) -> int:
