@@ -437,6 +437,7 @@ class _PilotSink:
         self._statistic = statistic
         self._sample: RowSample | None = None
         self._waiting: list[tuple[Keys, Float64]] = []  # slabs that the sample will take together
+        self._n_waiting = 0
         self._labels: dict[Any, int] = {}
         self._n = 0
 
@@ -451,7 +452,8 @@ class _PilotSink:
         w = np.ones(len(own)) if rows.w is None else rows.w[own]
         table = np.column_stack([rows.x[own], y[own], w]).astype(np.float64)
         self._waiting.append((keys[own], table))
-        if sum(len(keys) for keys, _ in self._waiting) >= self._statistic.size:
+        self._n_waiting += len(own)
+        if self._n_waiting >= self._statistic.size:
             self._merge()
 
     def _merge(self) -> None:
@@ -459,7 +461,7 @@ class _PilotSink:
         if self._sample is not None and self._waiting:
             keys, tables = map(np.concatenate, zip(*self._waiting, strict=True))
             self._sample += RowSample.of(self._statistic.size, keys, tables)
-            self._waiting = []
+            self._waiting, self._n_waiting = [], 0
 
     def _codes(self, labels: Array | None) -> Array:
         """Places (m,) of the rows' labels among those met."""

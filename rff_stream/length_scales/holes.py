@@ -26,8 +26,8 @@ MOST_INPUTS = 3
 """Of places and times. Among more inputs a row alone is a hole: rows are not near each other."""
 
 HOLE_ROWS, FEWEST_HOLES, HOLES = 400, 8, 80
-"""Rows of a hole, about, inner and outer ones; how many holes tell a standard error, and how many
-are asked at most."""
+"""Rows of a hole, about, inner and outer ones (set on heaton_sim, with AS_GOOD); how many holes
+tell a standard error; and most holes: an error costs .1 CPU s for each map."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
