@@ -64,7 +64,7 @@ whole = sum(list(months.values())[1:], start=months[1])
 whole
 
 # %% [markdown]
-# ## The penalty, chosen in five ways
+# ## The penalty, chosen in three ways
 
 # %%
 cv = from_moments.cross_validate(
@@ -73,8 +73,6 @@ cv = from_moments.cross_validate(
 chosen = {
     "cross-validation": cv.best.alpha,
     "GCV": from_moments.gcv(whole, sizes=[512]).best.alpha,
-    "AIC": from_moments.aic(whole, sizes=[512]).best.alpha,
-    "BIC": from_moments.bic(whole, sizes=[512]).best.alpha,
     "evidence": float(
         np.exp(np.log(from_moments.evidence(whole).alpha).mean())
     ),

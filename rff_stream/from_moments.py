@@ -4,14 +4,7 @@ from rff_stream.answers.density import density
 from rff_stream.answers.dual import dual
 from rff_stream.answers.evidence import evidence
 from rff_stream.answers.learning_curves import group_errors, row_curve
-from rff_stream.answers.penalty_selection import (
-    Selection,
-    aic,
-    bic,
-    cross_validate,
-    gcv,
-    ridge_path,
-)
+from rff_stream.answers.penalty_selection import Selection, cross_validate, gcv, ridge_path
 from rff_stream.answers.posterior import Posterior, spectrum_under_prior
 from rff_stream.answers.principal_components import components, pre_images
 from rff_stream.answers.ridge import ridge
@@ -21,8 +14,6 @@ from rff_stream.moments.functionals import observed
 __all__ = [
     "Posterior",
     "Selection",
-    "aic",
-    "bic",
     "compare_kernels",
     "components",
     "cross_validate",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -194,29 +194,27 @@ def gcv(
     It assumes independent rows: duplicated or correlated rows make it choose α far too
     small. Use :func:`cross_validate` on whole runs of rows there.
     """
-    return _in_sample(moments, alphas, sizes, fit_intercept, _gcv, "GCV", relative=True)
-
-
-def aic(
-    moments: Moments,
-    alphas: Array | None = None,
-    *,
-    sizes: Sequence[int] | None = None,
-    fit_intercept: bool = True,
-) -> Selection:
-    """Akaike's criterion over α × R': n log(RSS/n) + 2 df. Assumes independent rows."""
-    return _in_sample(moments, alphas, sizes, fit_intercept, _aic, "AIC")
-
-
-def bic(
-    moments: Moments,
-    alphas: Array | None = None,
-    *,
-    sizes: Sequence[int] | None = None,
-    fit_intercept: bool = True,
-) -> Selection:
-    """Schwarz's criterion over α × R': n log(RSS/n) + log(n) df. Assumes independent rows."""
-    return _in_sample(moments, alphas, sizes, fit_intercept, _bic, "BIC")
+    sizes = nested_sizes(moments) if sizes is None else tuple(sizes)
+    spectra = [spectrum(moments.leading(m), fit_intercept=fit_intercept) for m in sizes]
+    grid = alpha_grid(spectra[-1].eigenvalues) if alphas is None else _checked_alphas(alphas)
+    df = np.array([found.df(np.maximum(grid, found.eta)) for found in spectra])
+    n = Observations.of(moments).n
+    scores = [
+        _residual_scatter(found, grid) / moments.weight / held[:, None] ** 2
+        for found, held in zip(spectra, np.maximum(1 - df / n, 1 / n), strict=True)
+    ]
+    return Selection(
+        criterion="GCV",
+        targets=moments.row.targets,
+        folds=(),
+        sizes=sizes,
+        alphas=grid,
+        scores=np.array(scores)[None],
+        scale=_positive(spectra[-1].system.target_scatter / moments.weight),
+        df=df,
+        eta=np.array([found.eta for found in spectra]),
+        rule="best",
+    )
 
 
 def alpha_grid(eigenvalues: Float64) -> Float64:
@@ -233,60 +231,6 @@ def nested_sizes(moments: Moments) -> tuple[int, ...]:
         return (r,)
     smaller = {2 * round(r / 2 ** (k + 1)) for k in range(1, 5)}
     return (*sorted(size for size in smaller if 2 <= size < r), r)
-
-
-Criterion = Callable[[Float64, Float64, Moments], Float64]
-"""(RSS (A, T), df (A, 1), moments) -> (A, T); smaller is better."""
-
-
-def _in_sample(
-    moments: Moments,
-    alphas: Array | None,
-    sizes: Sequence[int] | None,
-    fit_intercept: bool,
-    criterion: Criterion,
-    name: str,
-    *,
-    relative: bool = False,
-) -> Selection:
-    """A selection from one number for each α, R' and target; no folds, no standard errors."""
-    sizes = nested_sizes(moments) if sizes is None else tuple(sizes)
-    spectra = [spectrum(moments.leading(m), fit_intercept=fit_intercept) for m in sizes]
-    grid = alpha_grid(spectra[-1].eigenvalues) if alphas is None else _checked_alphas(alphas)
-    df = np.array([found.df(np.maximum(grid, found.eta)) for found in spectra])
-    scores = [
-        criterion(_residual_scatter(found, grid), freedom[:, None], moments)
-        for found, freedom in zip(spectra, df, strict=True)
-    ]
-    variance = spectra[-1].system.target_scatter / moments.weight
-    return Selection(
-        criterion=name,
-        targets=moments.row.targets,
-        folds=(),
-        sizes=sizes,
-        alphas=grid,
-        scores=np.array(scores)[None],
-        scale=_positive(variance) if relative else np.ones_like(variance),
-        df=df,
-        eta=np.array([found.eta for found in spectra]),
-        rule="best",
-    )
-
-
-def _gcv(scatter: Float64, df: Float64, moments: Moments) -> Float64:
-    n = Observations.of(moments).n
-    held = np.maximum(1 - df / n, 1 / n)
-    return np.asarray(scatter / moments.weight / held**2)
-
-
-def _aic(scatter: Float64, df: Float64, moments: Moments) -> Float64:
-    n = Observations.of(moments).n
-    return np.asarray(n * np.log(_positive(scatter) / n) + 2 * df)
-
-
-def _bic(scatter: Float64, df: Float64, moments: Moments) -> Float64:
-    n = Observations.of(moments).n
-    return np.asarray(_aic(scatter, df, moments) + (np.log(n) - 2) * df)
 
 
 def _residual_scatter(found: Spectrum, alphas: Float64) -> Float64:

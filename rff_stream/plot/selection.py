@@ -265,7 +265,7 @@ def selection(found: Selection, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     found : Selection
-        From cross-validation, GCV, AIC or BIC.
+        From cross-validation or GCV.
     ax : Axes, optional
     """
     ax, best, error = axes(ax), found.best, found.relative_error
