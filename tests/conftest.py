@@ -34,6 +34,11 @@ collect_ignore = ["boxes"]  # an example of a family: to import it is to make it
 
 DATA = Path(os.environ.get("RFF_STREAM_DATA", ROOT.parent / "shared" / "data"))
 
+# Here and in the processes that tests start: without compiled modules each compiles them anew,
+# half a CPU second each, and every run of pytest rewrites all assertions (16 CPU seconds).
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # Neither ~/.config/dask nor DASK_… variables shape a test; a Client still takes over as usual.
 dask.config.refresh(paths=[], env={})
 dask.config.set(scheduler="threads")
@@ -68,6 +73,12 @@ def kernels_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     monkeypatch.setattr(KERNELS, "_classes", classes)
     KERNELS.forget_names()
+
+
+@pytest.fixture(autouse=True)
+def no_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test cuts the power; who asks for a descriptor that is not open is still told."""
+    monkeypatch.setattr(os, "fsync", os.fstat)
 
 
 @pytest.fixture
