@@ -710,7 +710,7 @@ def test_the_input_is_never_held_in_memory(
     Tasks of the data ran ahead of the sums, of cells in threads and of all maps on a cluster.
     """
     x, y, _ = xyw
-    whole = np.tile(np.column_stack([x, y]), (12, 1))
+    whole = np.tile(np.column_stack([x, y]), (8, 1))
     blocks = (SentBlocks if where == "cluster" else Blocks)(whole, 300)
     table, again = blocks.array, 2 if taken == "later" else 1
     inputs, target = {
@@ -726,7 +726,7 @@ def test_the_input_is_never_held_in_memory(
         with on("2"):
             collect(inputs, target, features=features, row=row)
     of_a_leaf = 1 if features is FEATURES else 13
-    assert blocks.most_alive <= 4 * (of_a_leaf + 8), f"{blocks.most_alive} of 240 in memory"
+    assert blocks.most_alive <= 4 * (of_a_leaf + 8), f"{blocks.most_alive} of 160 in memory"
     assert max(blocks.computed.values()) <= 2 * again, "each is read for inputs and for targets"
     assert blocks.alive == 0
 

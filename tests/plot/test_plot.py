@@ -195,9 +195,9 @@ def words_of(figure: Figure) -> str:
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_a_picture_draws_and_says_what_it_shows(name: str, shelf: Shelf) -> None:
+def test_a_picture_draws_and_says_what_it_shows_inside_its_figure(name: str, shelf: Shelf) -> None:
     draw, expected = PICTURES[name]
-    figure = Figure(layout="constrained")
+    figure = Figure(figsize=(5, 3.6), layout="constrained")
     canvas, ax = FigureCanvasAgg(figure), figure.subplots()
     settings, open_figures = dict(mpl.rcParams), plt.get_fignums()
     assert draw(shelf, ax) is ax
@@ -207,14 +207,6 @@ def test_a_picture_draws_and_says_what_it_shows(name: str, shelf: Shelf) -> None
     for word in expected:
         assert word in words_of(figure), name
     assert ax.get_xlabel() or ax.get_ylabel()
-
-
-@pytest.mark.parametrize("name", PICTURES)
-def test_text_stays_inside_its_figure(name: str, shelf: Shelf) -> None:
-    figure = Figure(figsize=(5, 3.6), layout="constrained")
-    canvas = FigureCanvasAgg(figure)
-    PICTURES[name][0](shelf, figure.subplots())
-    canvas.draw()
     renderer, room = canvas.get_renderer(), figure.bbox
     for text in labels_of(figure):
         box = text.get_window_extent(renderer)
