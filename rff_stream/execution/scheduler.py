@@ -211,8 +211,8 @@ class Pass:
                 Job(self._source.reader, summation.statistic, summation.grid, versions)
             )
             fan_in = 4 if size >= WIDE_SEGMENT else 2
-            # An adaptive cluster grows by what it knows of; leaves that wait hold no data.
-            at_once = self._graph and not (data and layout.in_sequence)
+            # An adaptive cluster grows by what it knows of; but sums in sequence would wait here.
+            at_once = self._graph and not layout.in_sequence
             window = 2**31 if at_once else cluster_run.window(size // together)
             early = 0  # sums that wait on the driver count, too
             while True:

@@ -44,6 +44,7 @@ from rff_stream.moments import AugmentedRow, Moments, total
 from rff_stream.moments import accumulate as accumulating
 from rff_stream.moments.accumulate import plain_row
 from rff_stream.moments.tree_sum import TreeSum
+from rff_stream.planning import segments_in_flight
 from rff_stream.statistics.groups import Groups
 
 N, D, R = 6000, 3, 16
@@ -729,6 +730,28 @@ def test_the_input_is_never_held_in_memory(
     assert blocks.most_alive <= 4 * (of_a_leaf + 8), f"{blocks.most_alive} of 160 in memory"
     assert max(blocks.computed.values()) <= 2 * again, "each is read for inputs and for targets"
     assert blocks.alive == 0
+
+
+@pytest.mark.usefixtures("small_leaves", "in_process_cluster")
+def test_few_sums_of_cells_are_in_flight_also_where_leaves_share_blocks(
+    xyw: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All were started at once, and up to all waited on the driver for the first."""
+    x, y, _ = xyw
+    monkeypatch.setattr(layouts, "DECODE_AGAIN", np.inf)
+    whole = np.tile(np.column_stack([x, y]), (24, 1))
+    table = da.from_array(whole, chunks=18_000).map_blocks(np.copy)
+    waiting, submit = [], running.ClusterRun.submit
+
+    def counted(run: Any, *segment: Any) -> None:
+        submit(run, *segment)
+        waiting.append(run.waiting)
+
+    row = collect(x, y, features=CELLS).row
+    monkeypatch.setattr(running.ClusterRun, "submit", counted)
+    collect(table[:, :D], table[:, D], row=row, features=CELLS)
+    assert len(waiting) == 32, "four leaves of a block"
+    assert max(waiting) <= segments_in_flight(running.thread_count(), 1)
 
 
 def test_planning_opening_and_drawing_compute_nothing(xyw: Rows) -> None:
