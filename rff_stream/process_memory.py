@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import sys
 from pathlib import Path
@@ -43,3 +45,12 @@ def peak_bytes() -> int:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def return_freed_pages() -> None:
+    """Give freed memory between what is held back to the system, where the C library can.
+
+    glibc keeps it for arrays of the size that was freed, and larger ones find no room in it.
+    """
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # no glibc; Windows
+        ctypes.CDLL(None).malloc_trim(0)

@@ -12,6 +12,7 @@ from rff_stream.cells.moments import precision_at_rest, waiting_rows
 from rff_stream.costs import SYRK_FLOPS, VALUE_SECONDS, Cost, Precision, Sizes, leaf_row_seconds
 from rff_stream.features.base import BATCH_ROWS
 from rff_stream.moments import packed_size
+from rff_stream.planning import SAMPLE_ROWS
 
 ROUTING_SECONDS = 2e-9  # of an input of a row at one node of a tree
 GAP_BYTES = 192 << 20  # of the test of gaps: six products of 1,024 rows, and freed pages
@@ -81,15 +82,17 @@ class CellCost(Cost):
         return waiting + self._factors(sizes) // threads + 8 * BATCH_ROWS * 8 * self.width(sizes)
 
     def solve_bytes(self, sizes: Sizes, state_bytes: int) -> int:
-        """Two factors of each cell and the test of gaps, beside the sums.
+        """A factor of each cell and the test of gaps, beside the sums.
 
-        In place of the second the rotations of all cells, where they are decomposed.
+        In its place the rotation of each cell, where they are decomposed. Of the landmarks the
+        factors that the row sample needs are left from the pass.
         """
         whole = self.decomposed or sizes.n_targets != 1 or self.n_cells <= SAMPLED_CELLS
         solved = 8 * self.n_features**2 if whole else 8 * packed_size(self.n_features)
         solved += 3 * 8 * self.n_features * max(sizes.n_targets, 1)
         few = 8 * self.n_features**2 * 3 * LOCAL_BLOCK
-        return state_bytes + self._factors(sizes) + self.all_cells * solved + few + GAP_BYTES
+        left = self._factors(sizes) * min(SAMPLE_ROWS, self.n_cells) // self.n_cells
+        return state_bytes + left + self.all_cells * solved + few + GAP_BYTES
 
     def solve_seconds(self, sizes: Sizes) -> float:
         """Factors of landmarks and of sums, the latter at a step or two of the search for α."""

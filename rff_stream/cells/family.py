@@ -308,6 +308,9 @@ def _solve(kind: type[Answer], totals: Totals, alpha: Any, fit_intercept: bool) 
     is evidence, tree by tree.
     """
     moments: CellMoments = totals.total
+    sample = sample_without_copies(moments)
+    # The solve needs no other factor of landmarks, and holds one of sums in place of each.
+    totals.features.keep_factors(sample[:, : totals.features.n_inputs])
     if is_named(alpha, "cv"):  # before anything is solved
         alpha = penalty_by_folds(totals, fit_intercept=fit_intercept)
     if is_named(alpha, "gcv"):
@@ -325,7 +328,7 @@ def _solve(kind: type[Answer], totals: Totals, alpha: Any, fit_intercept: bool) 
     gap_factor = np.asarray(totals.scales.get("gap_factor", np.ones(1)))
     posterior = local_posterior(
         evidence,
-        sample_without_copies(moments),
+        sample,
         gap_factor,
         optimism=numbers_found(totals) / max(evidence.solved.observations.n, 1),
     )

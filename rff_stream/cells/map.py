@@ -39,6 +39,7 @@ from rff_stream.features.projection import length_scale_behind
 from rff_stream.features.random_trees import Partition, check_n_cells, order_by_cell
 from rff_stream.kernels import ExactKernel, RadialKernel, kernel_from_spec, length_scale_vector
 from rff_stream.length_scales.left_out import COLUMNS, ROWS_A_COLUMN
+from rff_stream.process_memory import return_freed_pages
 
 NUGGET = {"float32": 1e-6, "float64": 1e-10}
 """ε, in units of k(x, x): smaller eigenvalues are lost in the precision of the columns."""
@@ -442,14 +443,15 @@ class LocalFeatures(NamedMap):
     def _scaled_landmarks(self, tree: int, cell: int) -> Float64:
         """[−2u, 1, ‖u‖²] (d + 2, R) of the landmarks u about the first of them; kept."""
         held: dict[tuple[int, int], Float64] = self._scaled  # type: ignore[attr-defined]
-        if (tree, cell) not in held:
+        columns = held.get((tree, cell))
+        if columns is None:
             U, d = self.landmark_rows(tree, cell), self.partition.n_inputs
             columns = np.ones((d + 2, len(U)))
             columns[:d] = ((U - U[0]) / self._scale).T
             columns[d + 1] = (columns[:d] ** 2).sum(axis=0)
             columns[:d] *= -2
             held[tree, cell] = columns
-        return held[tree, cell]
+        return columns
 
     def inverse_factor(self, tree: int, cell: int) -> tuple[Array, Array]:
         """L_c⁻¹, packed (R(R+1)/2,), and L_c⁻¹1 (R,), in ``dtype``; kept once they are computed.
@@ -474,6 +476,17 @@ class LocalFeatures(NamedMap):
             multiply_rows(exact, ones)
             found = held[tree, cell] = exact.astype(self.dtype), ones[0].astype(self.dtype)
         return found
+
+    def keep_factors(self, X: Array) -> None:
+        """Keep what is computed once for a cell only for the cells of rows X (n, d)."""
+        n_trees, routes = self.n_trees, self.route(X)
+        kept = {(tree, cell) for tree in range(n_trees) for cell in set(routes[tree].tolist())}
+        own = self._factors, self._scaled  # type: ignore[attr-defined]
+        let_go = [(held, key) for held in own for key in held.keys() - kept]
+        for held, key in let_go:
+            held.pop(key, None)
+        if let_go:
+            return_freed_pages()
 
     def forget_factor(self, tree: int, cell: int) -> None:
         """Keep L_c⁻¹ no longer, where something else of its size is kept in its place."""

@@ -391,6 +391,18 @@ def test_the_default_draws_as_many_cells_as_fit_the_memory(rng):
         given.fit(X, y)
 
 
+def test_the_solve_keeps_factors_of_landmarks_of_the_row_sample_alone(rng):
+    X, y = rows(rng, n=3000)
+    fit = model(features=Cells(16, 2, 64), sample_rows=20).fit(X, y)
+    features, sample = fit.features_, fit.moments_.sample.rows[:, : X.shape[1]]
+    kept = {(tree, cell) for tree in range(2) for cell in features.route(sample)[tree].tolist()}
+    assert set(features._factors) == set(features._scaled) == kept
+    assert len(kept) <= 40 < 2 * 64
+    before = fit.predict(X)
+    features.keep_factors(X)
+    assert (fit.predict(X) == before).all()
+
+
 def test_what_cannot_fit_in_memory_is_refused_before_a_row_is_read(rng):
     X, y = rows(rng)
     with pytest.raises(PlanError, match="memory"):
