@@ -447,6 +447,10 @@ class RadialKernel(Kernel):
     def unit_radial(self, squared: Float64) -> Float64:
         """κ (n, m) at variance 1, where ‖δ/ℓ‖² is ``squared``."""
 
+    def write_radial(self, squared: Float64, spare: Float64) -> None:
+        """The same in place of ``squared``; ``spare`` is an array like it, of any content."""
+        squared[...] = self.unit_radial(squared)
+
     def unit_decay(self, squared: Float64) -> Float64:
         """−r dκ/dr (n, m) at variance 1, r² = ``squared``; by central differences."""
         closer, farther = (self.unit_radial(squared * math.exp(s)) for s in (-2 * STEP, 2 * STEP))
@@ -456,6 +460,12 @@ class RadialKernel(Kernel):
         """κ (n, m) where ‖δ/ℓ‖² is ``squared``."""
         values = self.unit_radial(squared)
         return values if self.variance == 1 else self.variance * values
+
+    def write_value(self, squared: Float64, spare: Float64) -> None:
+        """The same in place of ``squared``; ``spare`` is an array like it, of any content."""
+        self.write_radial(squared, spare)
+        if self.variance != 1:
+            squared *= self.variance
 
     def slope(self, squared: Float64) -> Float64:
         """dκ/d‖δ/ℓ‖² (n, m) where ‖δ/ℓ‖² is ``squared``, and 0 where that is 0."""

@@ -46,6 +46,10 @@ class Gaussian(RadialKernel):
     def unit_radial(self, squared: Float64) -> Float64:
         return np.exp(-0.5 * squared)
 
+    def write_radial(self, squared: Float64, spare: Float64) -> None:
+        np.multiply(squared, -0.5, out=squared)
+        np.exp(squared, out=squared)
+
     def unit_decay(self, squared: Float64) -> Float64:
         return squared * np.exp(-0.5 * squared)
 

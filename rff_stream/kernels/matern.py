@@ -71,16 +71,29 @@ class Matern(RadialKernel):
         """Closed forms for ν = 1/2, 3/2, 5/2 (Rasmussen & Williams 2006, eq. 4.17)."""
         nu = self.nu
         if nu in (0.5, 1.5, 2.5):
-            t = np.asarray(np.sqrt(squared))
-            t *= -math.sqrt(2 * nu)  # −t: one sweep less
-            decay = np.asarray(np.exp(t))
-            if nu == 0.5:
-                return decay
-            decay *= 1 - t if nu == 1.5 else 1 - t + t**2 / 3
-            return decay
+            values = np.array(squared)
+            self.write_radial(values, np.empty_like(values))
+            return values
         distance = np.sqrt(squared)
         t = math.sqrt(2 * nu) * distance
         return _bessel(t, nu) if nu <= LARGEST_BESSEL else _mixture(distance, nu)
+
+    def write_radial(self, squared: Float64, spare: Float64) -> None:
+        nu = self.nu
+        if nu not in (0.5, 1.5, 2.5):
+            return RadialKernel.write_radial(self, squared, spare)
+        t = np.sqrt(squared, out=squared)
+        t *= -math.sqrt(2 * nu)  # −t: one sweep less
+        if nu == 0.5:
+            np.exp(t, out=squared)
+            return None
+        np.exp(t, out=spare)
+        if nu == 1.5:
+            np.subtract(1, t, out=t)
+        else:
+            t[...] = 1 - t + t**2 / 3
+        t *= spare
+        return None
 
     def unit_decay(self, squared: Float64) -> Float64:
         """2^{1−ν}/Γ(ν) t^{ν+1} Kᵥ₋₁(t); closed for ν = 1/2, 3/2, 5/2."""

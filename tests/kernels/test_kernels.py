@@ -26,6 +26,7 @@ from rff_stream.kernels import (
     Linear,
     Matern,
     Polynomial,
+    RadialKernel,
     RationalQuadratic,
     kernel_from_spec,
     kernel_named,
@@ -124,6 +125,23 @@ def test_matern_is_finite_and_decreasing_at_any_distance(nu):
 
 
 # laws
+
+
+RADIAL = [
+    *(each for each in KERNELS if isinstance(each, RadialKernel)),
+    *(Matern(nu=nu, variance=2.0) for nu in (0.5, 2.5)),
+]
+
+
+@pytest.mark.parametrize("kernel", RADIAL, ids=name_of)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_values_in_place_are_the_same_bits(kernel, dtype, rng):
+    squared = rng.exponential(size=(5, 7)).astype(dtype)
+    squared[0, 0] = 0.0
+    expected = kernel.of_squared_distance(squared.copy())  # of Bessel functions: in float64
+    kernel.write_value(squared, np.full_like(squared, np.nan))
+    assert squared.dtype == dtype
+    assert (squared == expected.astype(dtype)).all()
 
 
 @every_kernel
