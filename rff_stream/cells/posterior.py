@@ -31,6 +31,10 @@ RUN_CELLS, BATCH = 8, 512
 """Cells whose rows a thread predicts in one task, and rows at a time: their columns stay in the L2
 cache."""
 
+LEVEL_ROWS = 8
+"""Landmarks whose kernel values give a cell's level: any number serves, a near one loses fewest
+digits."""
+
 ROUNDING = 1e-6
 """Relative difference that rounding can make between variances of f of equal rows."""
 
@@ -316,9 +320,8 @@ class LocalPosterior:
                     rows = slice(lo, hi)
                     values = np.empty((hi - lo, features.n_components), dtype)
                     if form is not None:  # the spread is 0: the form tells the sum of both
-                        level = np.empty(len(values), dtype)
-                        features.kernel_values(tree, cell, places[rows], values, level)
-                        mean[rows], missing[rows] = form(values, level, missing[rows])
+                        features.kernel_values(tree, cell, places[rows], values, form.level)
+                        mean[rows], missing[rows] = form(values, missing[rows])
                         continue
                     features.kernel_values(tree, cell, places[rows], values)
                     found = self._of_cell(tree, cell, values, missing[rows])
@@ -330,10 +333,8 @@ class LocalPosterior:
 
         side_by_side(add, np.array_split(held, max(len(held) // RUN_CELLS, 1)))
         signal = self.noise_variance[tree] / self.alpha[tree]
-        back = np.empty_like(order)
-        back[order] = np.arange(count)
         missing = np.maximum(missing, 0)[:, None] * signal
-        return _RowParts(*(each[back] for each in (mean, missing, spread, rest)))
+        return _RowParts(*(_unsorted(each, order) for each in (mean, missing, spread, rest)))
 
     def _precision(self, tree: int, cell: int, form: VarianceForm | None) -> np.dtype[Any]:
         """Of the kernel values of rows that are predicted."""
@@ -351,7 +352,7 @@ class LocalPosterior:
         form: VarianceForm | None = self.forms.get(key)
         if key not in self.forms:
             features, k, alpha = self.solved.features, own.index[cell], float(self.alpha[tree][0])
-            weight = float(own.weight[k])
+            weight, landmarks = float(own.weight[k]), features.landmark_rows(tree, cell)
             fit = CellFit(
                 *features.inverse_factor(tree, cell),
                 inverse_system=own.inverse_factor[k],
@@ -362,9 +363,8 @@ class LocalPosterior:
                 target_mean=own.target_mean[k],
                 signal=self.noise_variance[tree] / alpha,
                 weight=weight if self.solved.fit_intercept else np.inf,
-                largest=float(
-                    self_kernel(features.kernel, features.landmark_rows(tree, cell)).max()
-                ),
+                largest=float(self_kernel(features.kernel, landmarks).max()),
+                level=float(features.kernel(landmarks[:LEVEL_ROWS], landmarks).mean()),
             )
             self.forms[key] = form = variance_form(fit)
             if form is not None:
@@ -423,6 +423,13 @@ class LocalPosterior:
         others = np.maximum(1 - border * w / own.weight[k], EPSILON)
         rest = others * alpha / (alpha + w * alone[:, None] / others)
         return _RowParts(mean, missing, spread, rest), coordinates, white
+
+
+def _unsorted(rows: Float64, order: Array) -> Float64:
+    """Sorted rows in the order in which they came."""
+    found = np.empty_like(rows)
+    found[order] = rows
+    return found
 
 
 def _squares(rows: Float64) -> Float64:

@@ -1,6 +1,6 @@
 """Mean and variance of f in a cell from one triangular product of a row's kernel values.
 
-With A = G + αI, S = I − θαA⁻¹ = CᵀC (C lower), W = CL⁻¹ and k(x, U_c) = δ + m1, m its mean,
+With A = G + αI, S = I − θαA⁻¹ = CᵀC (C lower), W = CL⁻¹ and k(x, U_c) = δ + m1, m one number,
 
     v/σ_f² = k(x,x) − zᵀz + θα[(z − z̄)ᵀA⁻¹(z − z̄) + 1/Σw] = k(x,x) + c − ‖Wδ + mCL⁻¹1‖² − 2hᵀz
     f = ȳ + (z − z̄)ᵀβ,    h = θαA⁻¹z̄
@@ -34,25 +34,23 @@ MOST_MOVED = 2.5e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VarianceForm:
-    """(δ, m) ↦ f and v/σ_f² of rows of one cell."""
+    """δ ↦ f and v/σ_f² of rows of one cell."""
 
+    level: float  # m
     factor: Array  # (R(R+1)/2,): W, packed
-    lines: Array  # (R, 2 + T), of δ: 2L⁻ᵀh, 2WᵀCL⁻¹1 and L⁻ᵀβ
-    linear: float  # 2hᵀL⁻¹1, of m
-    quadratic: float  # ‖CL⁻¹1‖², of m²
-    constant: float  # c
+    lines: Array  # (R, 1 + T), of δ: 2L⁻ᵀh + 2mWᵀCL⁻¹1, and L⁻ᵀβ
+    constant: float  # c − 2mhᵀL⁻¹1 − m²‖CL⁻¹1‖²
     least: float  # θα/Σw, which v/σ_f² is at least
-    offset: Float64  # (T,): ȳ − z̄ᵀβ
-    slope: Float64  # (T,), of m: (L⁻¹1)ᵀβ
+    offset: Float64  # (T,): ȳ − z̄ᵀβ + m(L⁻¹1)ᵀβ
 
-    def __call__(self, values: Array, level: Array, own_kernel: Float64) -> tuple[Float64, Float64]:
-        """f (n, T) and v/σ_f² (n,) of δ (n, R), which is written over, m (n,) and k(x, x) (n,)."""
-        lines, m = values @ self.lines, level.astype(np.float64)
+    def __call__(self, values: Array, own_kernel: Float64) -> tuple[Float64, Float64]:
+        """f (n, T) and v/σ_f² (n,) of δ (n, R), which is written over, and k(x, x) (n,)."""
+        lines = values @ self.lines
         multiply_rows(self.factor, values)
-        explained = lines[:, 0] + m * (lines[:, 1] + self.linear + m * self.quadratic)
-        explained += np.einsum("ij,ij->i", values, values)
+        explained = np.vecdot(values, values).astype(np.float64)
+        explained += lines[:, 0]
         variance = np.maximum(own_kernel + self.constant - explained, self.least)
-        return lines[:, 2:] + self.offset + m[:, None] * self.slope, variance
+        return lines[:, 1:] + self.offset, variance
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,6 +68,7 @@ class CellFit:
     signal: Float64  # (T,): σ_f²
     weight: float  # Σw, or ∞ without an intercept
     largest: float  # largest k(x, x)
+    level: float  # m: about the mean of k(x, U_c)
 
 
 def variance_form(fit: CellFit) -> VarianceForm | None:
@@ -94,22 +93,20 @@ def variance_form(fit: CellFit) -> VarianceForm | None:
         return None
     C = np.asfortranarray(turned[::-1, ::-1].T)
     W = blas.dtrmm(1.0, C, landmarks, lower=1)
-    level = C @ of_ones
-    lines = np.column_stack([landmarks.T @ h, W.T @ level, landmarks.T @ fit.coef])
-    lines[:, :2] *= 2
+    m, level = fit.level, C @ of_ones
+    lines = np.column_stack([2 * (landmarks.T @ h + m * (W.T @ level)), landmarks.T @ fit.coef])
     dtype = _precision(fit, W, lines)
     if dtype is None:
         return None
     least = theta_alpha / fit.weight
+    of_level = m * (2 * float(h @ of_ones) + m * float(level @ level))
     return VarianceForm(
+        level=m,
         factor=pack_triangle(np.asfortranarray(W, dtype)),
         lines=lines.astype(dtype),
-        linear=2 * float(h @ of_ones),
-        quadratic=float(level @ level),
-        constant=least + theta_alpha * float(white @ white),
+        constant=least + theta_alpha * float(white @ white) - of_level,
         least=least,
-        offset=fit.target_mean - fit.centre @ fit.coef,
-        slope=of_ones @ fit.coef,
+        offset=fit.target_mean - (fit.centre - m * of_ones) @ fit.coef,
     )
 
 
@@ -118,11 +115,11 @@ def _precision(fit: CellFit, W: Float64, lines: Float64) -> np.dtype[Any] | None
     size, deviation = fit.largest, np.sqrt(fit.signal * fit.share)
     widest = 2 * float(np.sqrt(np.einsum("ij,ij->i", W, W).max()))
     lengths = np.sqrt(np.einsum("ij,ij->j", lines, lines)) * size
-    moved = widest * size**1.5 + lengths[0] + lengths[1] * size
+    moved = widest * size**1.5 + lengths[0]
     for dtype in (np.dtype(np.float32), np.dtype(np.float64)):
         unit = float(np.finfo(dtype).eps) / 2
         fits = unit * moved <= MOST_MOVED * fit.share
-        fits &= bool((unit * lengths[2:] <= MOST_MOVED * deviation).all())
+        fits &= bool((unit * lengths[1:] <= MOST_MOVED * deviation).all())
         if fits and dtype.itemsize >= fit.inverse_system.itemsize:  # no digit of F⁻¹ is dropped
             return dtype
     return None
