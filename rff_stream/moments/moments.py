@@ -433,8 +433,8 @@ class Moments(CountedMoments):
     @property
     def weight(self) -> float:
         """Σ w."""
-        r = self.row.n_features
-        return float(self._border()[r])
+        r, width = self.row.n_features, self.row.width
+        return float(self.sums[r if self.order == 1 else row_start(r, width)])
 
     def feature_mean(self) -> Float64:
         """Weighted mean feature vector z̄ (R,), about the origin 0 of the raw map."""

@@ -20,6 +20,10 @@ from rff_stream.moments.copies import Observations
 CONSTANT = 64 * np.finfo(np.float64).eps
 """A target whose scatter is below this share of Σw(y − y₀)² is constant: the rest is rounding."""
 
+ROWS_AT_A_TIME = 64
+"""Rows of a triangle that are unpacked at a time, at R = 16 to 3,000 a quarter to 70 % faster than
+one by one. 32 and 128 differ by 10 % or less; a block of 16 is up to a third slower."""
+
 MIRROR_BLOCK = 256
 """Rows mirrored at a time: both blocks stay in cache."""
 
@@ -102,11 +106,16 @@ def scatter_about(
     mean = np.concatenate([moments.feature_mean(), [0.0], moments.target_mean()]) - origin
     v = moments.weight * (mean - shift / 2)
     matrix, cross = np.empty((r, r)), np.empty((r, row.n_targets))
-    for i in range(r):
-        start = row_start(i, width)
-        line = moments.sums[start : start + width - i] - shift[i] * v[i:] - v[i] * shift[i:]
-        matrix[i, i:] = line[: r - i]
-        cross[i] = line[r + 1 - i :]
+    for lo in range(0, r, ROWS_AT_A_TIME):
+        hi = min(lo + ROWS_AT_A_TIME, r)
+        block = np.zeros((hi - lo, width - lo))  # what is below the diagonal is not used
+        block[np.tri(hi - lo, width - lo, -1) == 0] = moments.sums[
+            row_start(lo, width) : row_start(hi, width)
+        ]
+        block -= shift[lo:hi, None] * v[lo:]
+        block -= v[lo:hi, None] * shift[lo:]
+        matrix[lo:hi, lo:] = block[:, : r - lo]
+        cross[lo:hi] = block[:, r + 1 - lo :]
     mirror_lower(matrix.T)
     return matrix, cross, _target_diagonal(moments) - 2 * (shift * v)[r + 1 :]
 

@@ -42,7 +42,7 @@ ESTIMATORS = [
     rs.KernelRegressor(
         Huber(scale=1.0), n_components=32, alpha=0.1, tol=1e-6, random_state=0, progress=False
     ),
-    rs.KernelRegressor(n_components=64, random_state=0, progress=False),
+    rs.KernelRegressor(n_components=16, random_state=0, progress=False),
     rs.KernelPCA(n_map_components=64, random_state=0, progress=False),
     rs.KernelFeatures(n_components=64, random_state=0),
     rs.KernelFeatures(features="nystroem", n_components=16, random_state=0),
