@@ -114,8 +114,13 @@ class Pilot:
         former 3 times as large; 1 for a constant column. Their root mean square for all inputs
         where these are in one unit.
         """
-        own = np.where(self.has_outliers, self.robust_scale, _deviation(self.x, self.w))
+        own = np.where(self.has_outliers, self.robust_scale, self._spread)
         return np.full(len(own), np.sqrt((own**2).mean())) if self.one_unit else own
+
+    @cached_property
+    def _spread(self) -> Float64:
+        """Weighted standard deviation (d,); 1 for a constant column."""
+        return _deviation(self.x, self.w)
 
     @property
     def is_constant(self) -> Array:
@@ -127,7 +132,7 @@ class Pilot:
         """Which inputs (d,) have a standard deviation that a few far values make."""
         if len(self.x) < ROBUST_ROWS:
             return np.zeros(self.x.shape[1], bool)
-        return np.asarray(_deviation(self.x, self.w) > DISAGREE * self.robust_scale)
+        return np.asarray(self._spread > DISAGREE * self.robust_scale)
 
     @cached_property
     def robust_scale(self) -> Float64:
@@ -136,7 +141,7 @@ class Pilot:
         Where half of the rows have one value, wider quantiles; where 98 % have it, the
         standard deviation.
         """
-        found = _deviation(self.x, self.w)
+        found = self._spread.copy()
         for j in range(self.x.shape[1]):
             column = _Quantiles(self.x[:, j], self.w)
             spreads = (column.between(low, high) / unit for low, high, unit in CENTRES)
@@ -146,7 +151,7 @@ class Pilot:
     @property
     def smaller_scale(self) -> Float64:
         """The smaller of standard deviation and robust scale (d,): Silverman 1986, eq. 3.30."""
-        return np.minimum(_deviation(self.x, self.w), self.robust_scale)
+        return np.minimum(self._spread, self.robust_scale)
 
     def leave_out(self, length_scale: Array) -> Float64:
         """Length-scales (d,) with ``FAR`` for constant inputs, and a warning that names them.
@@ -168,7 +173,7 @@ class Pilot:
         """Name the inputs whose robust scale is used, with both scales."""
         outliers = np.flatnonzero(self.has_outliers)
         if len(outliers):
-            deviation, robust = _deviation(self.x, self.w), self.robust_scale
+            deviation, robust = self._spread, self.robust_scale
             names = (self._name(int(j)) for j in outliers)
             pairs = (
                 f"{name} ({deviation[j]:.3g} and {robust[j]:.3g})"

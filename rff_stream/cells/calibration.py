@@ -27,7 +27,7 @@ from rff_stream.cells.posterior import LocalPosterior, combine_trees, far_share
 from rff_stream.cells.spectrum import TreeCells
 from rff_stream.families.protocol import Totals
 from rff_stream.features import Projection
-from rff_stream.length_scales.map_search import numbers_of
+from rff_stream.length_scales.map_search import MOST_OF_METRIC, SEEN, numbers_of
 
 POWERS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Candidates for p in ω ∝ v⁻ᵖ; 0 is the plain mean of the trees. Leave-one-out errors choose."""
@@ -104,14 +104,19 @@ def local_posterior(
     )
 
 
-def numbers_found(totals: Totals) -> int:
-    """How many numbers of kernel and metric were found from targets."""
+def numbers_found(totals: Totals, n: float) -> float:
+    """How many numbers of kernel and metric were found from targets of n rows.
+
+    Of more directions than a full metric has, one row in ``SEEN`` gave the slopes: they tell no
+    more numbers than they are.
+    """
     if "choice" not in totals.scales:
         return 0
     encoding = totals.features.encoding
     metric = getattr(encoding, "second", encoding)
     if isinstance(metric, Projection):
-        return numbers_of(metric.matrix)
+        few = metric.n_components <= MOST_OF_METRIC
+        return numbers_of(metric.matrix) if few else min(numbers_of(metric.matrix), n / SEEN)
     return int(np.size(totals.features.kernel.length_scale))
 
 

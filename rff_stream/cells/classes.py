@@ -35,12 +35,11 @@ from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.longitude import around_the_globe
 from rff_stream.families.metric import behind, in_metric, matrix_of
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, SumRequest, Totals
-from rff_stream.families.windows_of_pilot import map_search, pilot_windows
+from rff_stream.families.windows_of_pilot import map_search, pilot_windows, searched_rows
 from rff_stream.features import FeatureMap
 from rff_stream.features.composed import encode_rows
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_search import MapChoice, search_map
-from rff_stream.length_scales.window_evidence import RowWindow
 from rff_stream.moments.class_moments import ClassMoments, one_hot
 from rff_stream.moments.copies import Observations, sample_without_copies
 from rff_stream.pilot import Pilot
@@ -184,7 +183,7 @@ class CellClasses:
         else:
             x = rows[:, : len(classes.row.inputs)]
             calibration = calibrate_with_line(
-                sides, x, codes, weights, counts, optimism=numbers_found(totals) / n
+                sides, x, codes, weights, counts, optimism=numbers_found(totals, n) / n
             )
         return CellLogOdds(posterior, calibration)
 
@@ -248,7 +247,7 @@ def _search_class_windows(
     """Kernel, metric and sizes of cells that predict left-out classes of pilot rows best."""
     rng = np.random.default_rng(parameters.seed)
     y = pilot.y[:, 1:] if pilot.y.shape[1] == 2 else pilot.y  # two classes are one target
-    rows = RowWindow(encode_rows(encoding, pilot.x), y, pilot.w)
+    rows = searched_rows(encode_rows(encoding, pilot.x), y, pilot.w, rng)
     shape = CellShape(max(min(n_rows // cost.n_cells, len(rows.x)), 1), cost.n_features)
     if not rows.varies:
         return MapChoice.of_constant(parameters.kernels.named[0], rows.x, shape)
@@ -260,6 +259,7 @@ def _search_class_windows(
     spread = np.where(y.std(axis=0) > 0, y.std(axis=0), 1.0)
     origin = y.mean(axis=0)
     search.errors_of = functools.partial(probability_errors, spread=spread, origin=origin)
+    search.n_rows = n_rows
     search.compares_scales = parameters.kernels.free
     return search_map(search)
 

@@ -57,12 +57,16 @@ from rff_stream.families.protocol import (
     family_of,
 )
 from rff_stream.families.register import joined
-from rff_stream.families.windows_of_pilot import map_search, neighbouring_rows, seconds_of_windows
+from rff_stream.families.windows_of_pilot import (
+    map_search,
+    neighbouring_rows,
+    searched_rows,
+    seconds_of_windows,
+)
 from rff_stream.features.composed import encode_rows
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_search import MapChoice, search_map
-from rff_stream.length_scales.window_evidence import RowWindow
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.copies import sample_without_copies
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
@@ -326,12 +330,8 @@ def _solve(kind: type[Answer], totals: Totals, alpha: Any, fit_intercept: bool) 
             alpha=None if isinstance(alpha, str) else alpha,
         )
     gap_factor = np.asarray(totals.scales.get("gap_factor", np.ones(1)))
-    posterior = local_posterior(
-        evidence,
-        sample,
-        gap_factor,
-        optimism=numbers_found(totals) / max(evidence.solved.observations.n, 1),
-    )
+    n = max(evidence.solved.observations.n, 1)
+    posterior = local_posterior(evidence, sample, gap_factor, optimism=numbers_found(totals, n) / n)
     return kind(posterior, evidence.log_evidence.mean(axis=0), moments.row.target_origin)
 
 
@@ -368,7 +368,7 @@ def _search(
 ) -> tuple[MapChoice, dict[str, Array]]:
     """Kernel and metric that predict left-out rows best, and what is stored of the search."""
     rng = np.random.default_rng(parameters.seed)
-    rows = RowWindow(encode_rows(encoding, pilot.x), pilot.y, pilot.w)
+    rows = searched_rows(encode_rows(encoding, pilot.x), pilot.y, pilot.w, rng)
     cell_rows = max(min(n_rows // sizes.n_cells, len(rows.x)), 1)
     shape = CellShape(cell_rows, sizes.n_features)
     if not rows.varies:

@@ -11,12 +11,16 @@ from rff_stream._array import Float64
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.kernel_request import KernelRequest
 from rff_stream.families.protocol import MapParameters
-from rff_stream.families.windows_of_pilot import few_targets, map_search, pilot_windows
+from rff_stream.families.windows_of_pilot import (
+    few_targets,
+    map_search,
+    pilot_windows,
+    searched_rows,
+)
 from rff_stream.features import Projection, Then
 from rff_stream.features.composed import encode_rows
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_search import MapChoice, search_map
-from rff_stream.length_scales.window_evidence import RowWindow
 from rff_stream.pilot import Pilot
 
 
@@ -53,7 +57,7 @@ def with_metric(
 
 def _learn_metric(pilot: Pilot, parameters: MapParameters) -> MapChoice:
     rng = np.random.default_rng(parameters.seed)
-    rows = RowWindow(pilot.x, few_targets(pilot.y, rng), pilot.w)
+    rows = searched_rows(pilot.x, few_targets(pilot.y, rng), pilot.w, rng)
     shape = CellShape.for_rows(len(pilot.x))
     if not rows.varies:
         return MapChoice.of_constant(parameters.kernels.named[0], rows.x, shape)

@@ -44,6 +44,10 @@ SEARCH_SECONDS, SEARCHED_ROWS = 3.0, 4000
 """Approximate CPU seconds of a search by windows, for each kernel and once more for a metric, and
 approximate rows of all its windows."""
 
+MOST_VALUES = 6_000_000
+"""Values of pilot rows that are searched: all rows of up to 300 inputs, 7,653 rows of 784. Of these
+a quarter judge; the windows and slopes see 2,000 rows or fewer."""
+
 FEWEST_LEVELS = 4
 """With fewer values of an input in a window, its length-scale cannot be estimated there."""
 
@@ -51,6 +55,14 @@ FEWEST_LEVELS = 4
 def seconds_of_windows(n_kernels: int, n_rows: int) -> float:
     """CPU seconds, about, of a search by windows: for each kernel and once more for a metric."""
     return (n_kernels + 1) * SEARCH_SECONDS * min(1.0, n_rows / SEARCHED_ROWS)
+
+
+def searched_rows(x: Float64, y: Float64, w: Float64, rng: np.random.Generator) -> RowWindow:
+    """Rows of the pilot that are searched: all, or some where inputs are many."""
+    rows = RowWindow(x, y, w)
+    if x.size <= MOST_VALUES:
+        return rows
+    return rows.part(np.sort(rng.permutation(len(x))[: MOST_VALUES // x.shape[1]]))
 
 
 def pilot_windows(rows: RowWindow, rng: np.random.Generator) -> list[RowWindow]:

@@ -20,7 +20,12 @@ from rff_stream.answers.evidence import Profile, best_alpha
 from rff_stream.features.dense_triangle import inverse_factor
 from rff_stream.features.random_trees import Partition
 from rff_stream.kernels import ExactKernel, RadialKernel
-from rff_stream.length_scales.window_evidence import MetricFit, RowWindow, squared_distances
+from rff_stream.length_scales.window_evidence import (
+    MetricFit,
+    RowWindow,
+    rows_along,
+    squared_distances,
+)
 from rff_stream.moments.copies import equal_rows
 
 NUGGET = 1e-8
@@ -99,7 +104,7 @@ class CellRows:
 
 def cut(region: RowWindow, matrix: Float64, shape: CellShape, rng: Generator) -> list[CellRows]:
     """The cells of a random tree over the rows of a region, in a metric."""
-    u = region.x @ matrix
+    u = rows_along(region.x, matrix)
     n_cells = 1 << max(round(np.log2(len(u) / shape.n_rows)), 0)
     places = np.zeros(len(u), int)
     if n_cells > 1:

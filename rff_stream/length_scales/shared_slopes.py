@@ -17,17 +17,20 @@ from scipy import linalg
 
 from rff_stream._array import Float64
 from rff_stream.kernels import RadialKernel
-from rff_stream.length_scales.budget import PRODUCT_SECONDS, seconds_of_look
+from rff_stream.length_scales.budget import FEW_COLUMNS, PRODUCT_SECONDS, seconds_of_look
 from rff_stream.length_scales.window_evidence import (
     MetricFit,
     RowWindow,
     coefficients,
+    rows_along,
     squared_distances,
 )
-from rff_stream.length_scales.windows import input_scale
 
 HALF_ROWS, SLOPE_ROWS = 2000, 1000
 """Most rows of a half, and rows where slopes are compared."""
+
+KEPT_DISTANCE = 0.999
+"""Share of the squared distances of rows that the directions of many inputs must tell."""
 
 VECTOR_PRODUCTS = 3
 """Products of d³ that all eigenvectors take as long as."""
@@ -60,12 +63,12 @@ class SharedDirections:
 
 
 def shared_directions(
-    rows: RowWindow, fit: MetricFit, most: int, rng: Generator
+    rows: RowWindow, fit: MetricFit, most: int, unit: Float64, rng: Generator
 ) -> SharedDirections:
-    """At most so many, by two halves of some of the rows."""
+    """At most so many, by two halves of some of the rows; inputs are in units (d,)."""
     order = rng.permutation(len(rows.x))
     half = min(len(order) // 2, HALF_ROWS)
-    at, unit = rows.x[order[:SLOPE_ROWS]], input_scale(rows)
+    at = rows.x[order[:SLOPE_ROWS]]
     halves = [rows.part(order[i * half : (i + 1) * half]) for i in range(2)]
     pairs = zip(*(_slopes(each, fit, at) for each in halves), strict=True)  # (m, d) of each target
     M = sum((f.T @ g for f, g in pairs), np.zeros((len(unit), len(unit))))
@@ -88,24 +91,39 @@ def seconds_of_directions(n_rows: int, d: int, n_targets: int) -> float:
     return 3 * seconds_of_look(half, 1, True) + PRODUCT_SECONDS * (products + vectors)
 
 
-def slope_metric(rows: RowWindow, fit: MetricFit) -> Float64:
-    """M^½ (d, d) of M = Σ mean ∇f∇fᵀ over targets, as wide at the rows as the metric of the fit.
+def slope_metric(rows: RowWindow, fit: MetricFit, unit: Float64, power: float = 0.5) -> Float64:
+    """Mᵖ (d, k) of M = Σ mean ∇f∇fᵀ over targets, as wide at the rows as the metric of the fit.
 
-    The next turn of a recursive feature machine (Radhakrishnan et al. 2024).
+    M is that of inputs in units (d,), and p = 1/2 the next turn of a recursive feature machine
+    (Radhakrishnan et al. 2024). Of many inputs, directions along which rows hardly differ are left
+    out.
     """
-    unit = input_scale(rows)
-    M = sum((f.T @ f for f in _slopes(rows, fit, rows.x)), np.zeros((len(unit), len(unit))))
-    if not np.isfinite(M).all():  # the fit failed
+    d, k = fit.matrix.shape
+    at = rows.x[:SLOPE_ROWS] if d > FEW_COLUMNS else rows.x
+    own = sum((f.T @ f for f in _slopes_along(rows, fit, at)), np.zeros((k, k)))
+    if not np.isfinite(own).all():  # the fit failed
         return fit.matrix
-    values, vectors = linalg.eigh(M * np.outer(unit, unit), driver="evd", check_finite=False)
-    root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T / unit[:, None]
-    width = _width(rows.x @ root)
-    return np.asarray(root * (_width(rows.x @ fit.matrix) / width if width > 0 else 0.0))
+    scaled = fit.matrix * unit[:, None]
+    values, vectors = linalg.eigh(scaled @ own @ scaled.T, driver="evd", check_finite=False)
+    along = vectors * np.maximum(values, 0) ** power
+    if d > FEW_COLUMNS:
+        sizes = ((rows.x / unit) @ along).var(axis=0)
+        order = np.argsort(-sizes)
+        before = np.cumsum(sizes[order]) - sizes[order]
+        along = along[:, np.sort(order[before < KEPT_DISTANCE * sizes.sum()])]
+    else:
+        along = along @ vectors.T
+    along /= unit[:, None]
+    width = _width(rows.x @ along)
+    return np.asarray(
+        along * (_width(rows_along(rows.x, fit.matrix)) / width if width > 0 else 0.0)
+    )
 
 
-def seconds_of_slopes(n_rows: int, d: int, n_targets: int) -> float:
-    """What such a metric takes in CPU: a fit, slopes at its rows, M and its vectors."""
-    products = n_targets * n_rows * (n_rows * (d + 1) + 2 * d**2)
+def seconds_of_slopes(n_rows: int, d: int, k: int, n_targets: int) -> float:
+    """What such a metric of a fit in A (d, k) takes in CPU: a fit, slopes, M and its vectors."""
+    at = min(n_rows, SLOPE_ROWS) if d > FEW_COLUMNS else n_rows
+    products = n_targets * at * (n_rows * (k + 1) + k**2) + (n_rows + k) * d**2 + at * n_rows * k
     return seconds_of_look(n_rows, 1, True) + PRODUCT_SECONDS * (products + VECTOR_PRODUCTS * d**3)
 
 
@@ -117,14 +135,19 @@ def _width(u: Float64) -> float:
 
 def _slopes(window: RowWindow, fit: MetricFit, at: Float64) -> Float64:
     """∇f (T, m, d) at rows of the exact fit to a window."""
+    return _slopes_along(window, fit, at) @ fit.matrix.T
+
+
+def _slopes_along(window: RowWindow, fit: MetricFit, at: Float64) -> Float64:
+    """The same by rows xA (T, m, k)."""
     assert isinstance(fit.kernel, RadialKernel)
     middle = window.x.mean(axis=0)
-    u, v = (window.x - middle) @ fit.matrix, (at - middle) @ fit.matrix
+    u, v = (rows_along(each - middle, fit.matrix) for each in (window.x, at))
     squared = squared_distances(v, u)
     value, decay = np.empty((2, *squared.shape))
     fit.kernel.write_value_and_slope(squared, value, decay)
     found, ends = [], np.column_stack([u, np.ones(len(u))])
     for own in coefficients(window, fit).T:
         both = decay @ (2 * own[:, None] * ends)
-        found.append((both[:, -1:] * v - both[:, :-1]) @ fit.matrix.T)
+        found.append(both[:, -1:] * v - both[:, :-1])
     return np.asarray(found)

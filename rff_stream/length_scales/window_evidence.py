@@ -101,7 +101,7 @@ class WindowEvidence:
                 "Every target is constant in all windows: there is nothing to learn "
                 "length-scales from. Give them as numbers."
             )
-        self._rows = [(each.x - each.x.mean(axis=0)) @ matrix for each in windows]
+        self._rows = [rows_along(each.x - each.x.mean(axis=0), matrix) for each in windows]
         self._y = [each.y[:, kept] / unit[kept] for each in windows]
         self._w = [each.w for each in windows]
         self._matrix = matrix
@@ -110,7 +110,8 @@ class WindowEvidence:
         self.freedom = sum(len(each.x) - 1 for each in windows)
         self.evaluations = 0
         self._budget = SearchBudget() if budget is None else budget
-        self._budget.spent += sum(seconds_of_columns(len(u), *matrix.shape) for u in self._rows)
+        if mixes(matrix):
+            self._budget.spent += sum(seconds_of_columns(len(u), *matrix.shape) for u in self._rows)
 
     @property
     def spread(self) -> float:
@@ -414,7 +415,7 @@ def left_out_residuals(window: RowWindow, fit: MetricFit) -> Float64:
 
     NaN where the kernel has no Cholesky factor.
     """
-    u = (window.x - window.x.mean(axis=0)) @ fit.matrix
+    u = rows_along(window.x - window.x.mean(axis=0), fit.matrix)
     y = window.y - window.y.mean(axis=0)
     solved = _solve(fit.kernel, u, y, window.w, fit.alpha, _Room.of(len(u)))
     if solved is None:
@@ -425,10 +426,21 @@ def left_out_residuals(window: RowWindow, fit: MetricFit) -> Float64:
 
 def coefficients(window: RowWindow, fit: MetricFit) -> Float64:
     """Py (m, T): what the exact fit weighs the kernel of each row by; NaN where there is none."""
-    u = (window.x - window.x.mean(axis=0)) @ fit.matrix
+    u = rows_along(window.x - window.x.mean(axis=0), fit.matrix)
     y = window.y - window.y.mean(axis=0)
     solved = _solve(fit.kernel, u, y, window.w, fit.alpha, _Room.of(len(u)))
     return np.full(y.shape, np.nan) if solved is None else solved.weighed
+
+
+def mixes(matrix: Float64) -> bool:
+    """Whether A (d, k) is a metric, and no length-scale for each input."""
+    d, k = matrix.shape
+    return k < d or bool((matrix != np.diag(matrix.diagonal())).any())
+
+
+def rows_along(x: Float64, matrix: Float64) -> Float64:
+    """Rows xA (n, k): one product a value, and not d, where A is diagonal."""
+    return x @ matrix if mixes(matrix) else x * matrix.diagonal()
 
 
 def squared_distances(u: Float64, v: Float64 | None = None, out: Float64 | None = None) -> Float64:

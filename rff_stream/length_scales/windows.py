@@ -6,7 +6,7 @@ import numpy as np
 from numpy.random import Generator
 
 from rff_stream._array import Array, Float64
-from rff_stream.length_scales.window_evidence import RowWindow
+from rff_stream.length_scales.window_evidence import RowWindow, rows_along
 from rff_stream.pilot import Pilot, near_rows
 
 
@@ -14,7 +14,7 @@ def compact_windows(
     rows: RowWindow, matrix: Float64, *, size: int, centres: Array
 ) -> list[RowWindow]:
     """For each of some rows (places) the ``size`` nearest to it, in the metric of a matrix."""
-    u = (rows.x - rows.x[:1]) @ matrix
+    u = rows_along(rows.x - rows.x[:1], matrix)
     return [rows.part(near) for near in near_rows(u, centres, size)]
 
 

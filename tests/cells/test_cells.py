@@ -49,6 +49,7 @@ from rff_stream.features.packed_triangle import (
 )
 from rff_stream.features.random_trees import Partition
 from rff_stream.kernels.linear import Linear
+from rff_stream.length_scales.map_search import SEEN
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.accumulate import SumsDtype, resolve_sums
 
@@ -713,8 +714,11 @@ def test_variances_grow_by_what_numbers_found_on_the_same_rows_save(rng):
     turned = replace(features, encoding=Projection(np.eye(2) + 0.5, np.zeros(2)))
     searched = {"choice": np.ones(1)}
     asked = [(features, {}), (features, searched), (turned, searched)]
-    counts = [numbers_found(Totals(each, {}, moments, scales=of)) for each, of in asked]
+    counts = [numbers_found(Totals(each, {}, moments, scales=of), 100) for each, of in asked]
     assert counts == [0, 2, 3]
+    # Of many directions an eighth of the rows gave the slopes, and no more numbers
+    wide = replace(features, encoding=Projection(np.eye(80)[:, :60], np.zeros(80)))
+    assert numbers_found(Totals(wide, {}, moments, scales=searched), 100) == 100 / SEEN
 
 
 def test_a_row_that_is_its_own_landmark_has_an_error_of_its_size(rng):

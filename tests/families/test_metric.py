@@ -10,6 +10,7 @@ from scipy.linalg import subspace_angles
 
 import rff_stream as rs
 from rff_stream.cells.map import LocalFeatures
+from rff_stream.families.windows_of_pilot import MOST_VALUES, searched_rows
 from rff_stream.features import Periodic, Projection, Then
 from rff_stream.length_scales.budget import SearchBudget, seconds_of_look
 from rff_stream.length_scales.left_out import CellShape
@@ -205,7 +206,9 @@ def test_shared_slopes_of_a_line_are_the_line(rng):
     line = np.array([1.0, 0.2, 0, 0, -1.0])
     y = (x @ line)[:, None] + 0.1 * rng.standard_normal((900, 1))
     fit = MetricFit(rs.Gaussian(), np.diag([0.02, 0.002, 0.02, 0.02, 0.02]), 1e-5, 0.0)
-    found = shared_directions(RowWindow(x, y, np.ones(900)), fit, 5, rng)
+    rows = RowWindow(x, y, np.ones(900))
+    unit = input_scale(rows)
+    found = shared_directions(rows, fit, 5, unit, rng)
     assert found.leading.shape[1] == 1
     np.testing.assert_allclose(np.abs(found.leading[:, 0]), np.abs(line), atol=0.05)
     one = found.of_metric(np.eye(5))
@@ -215,7 +218,7 @@ def test_shared_slopes_of_a_line_are_the_line(rng):
     length = np.linalg.norm(v * found.unit)
     np.testing.assert_allclose(np.abs(one[:, 0]), np.abs(v) * length / found.unit)
     noise = RowWindow(x, rng.standard_normal((900, 1)), np.ones(900))
-    assert shared_directions(noise, fit, 5, rng).leading.shape[1] <= 3
+    assert shared_directions(noise, fit, 5, unit, rng).leading.shape[1] <= 3
     values = np.linalg.eigvalsh(found.whole.T * found.unit @ (found.unit[:, None] * found.whole))
     np.testing.assert_allclose(values[:4], found.floor, rtol=1e-6)
 
@@ -235,7 +238,7 @@ def test_a_metric_of_slopes_is_that_of_differences(rng):
     S = np.stack(slopes, axis=-1).reshape(-1, 3) / step  # by x over its scale
     values, vectors = np.linalg.eigh(S.T @ S)
     expected = (vectors * np.sqrt(values)) @ vectors.T
-    found = slope_metric(rows, fit)
+    found = slope_metric(rows, fit, unit)
     own = found * unit[:, None]
     np.testing.assert_allclose(own / own[0, 0], expected / expected[0, 0], rtol=1e-6, atol=1e-6)
     apart = [np.median(np.linalg.norm((x[:30] - x[30:]) @ each, axis=1)) for each in (found, A)]
@@ -412,6 +415,61 @@ def test_of_many_inputs_a_few_that_matter_are_found(rng):
     judged = np.concatenate([each.x for each in search.regions])[search.judges]
     assert len(judged) + len(search.rows.x) == 700 and 100 < len(judged) < 250
     assert found.n_rows == len(judged)
+
+
+def test_many_inputs_in_one_unit_stay_in_it(rng):
+    """Pixels at the edge hardly vary: over their deviations they were as loud as all others."""
+    x = rng.standard_normal((700, 90)) * np.repeat([1.0, 0.01], [30, 60])
+    y = np.sin(x[:, :30].sum(axis=1, keepdims=True) / 8) + 0.05 * rng.standard_normal((700, 1))
+    found, search = of_many(x, y, metric=False, budget=SearchBudget(2.0))
+    assert np.ptp(found.matrix.diagonal()) == 0
+    assert np.ptp(search.unit) == 0
+    scaled, search = of_many(x / x.std(axis=0), y, metric=False, budget=SearchBudget(2.0))
+    assert np.ptp(search.unit) > 0
+    assert found.left_out_error < scaled.left_out_error
+
+
+def test_classes_of_many_inputs_have_a_metric(rng):
+    """Length-scales of 784 pixels took the whole budget, so no metric was tried."""
+    X = rng.standard_normal((3000, 60)) * np.repeat([1.0, 0.01], [20, 40])
+    kinds = np.digitize(X[:, :20].sum(axis=1) + 2 * X[:, 0] ** 2, [0.0, 4.0])
+    rows = RowWindow(X, np.eye(3)[kinds], np.ones(3000))
+    search = MapSearch(
+        rows, [rows], True, [rs.Matern(nu=1.5)], CellShape(256, 256), rng, n_rows=16_000,
+        compares_scales=True, budget=SearchBudget(5.0),
+    )  # fmt: skip
+    found = search_map(search)
+    assert "metric, turn" in found.taken and found.matrix.shape[1] < 60
+    first = next(each for each in found.trials if "first" in each.name)
+    assert found.left_out_error < 0.8 * first.error
+
+
+def test_the_power_of_slopes_is_that_of_their_outer_product(rng):
+    """Of two slopes, 1 and .3, and as wide at the rows as the metric before."""
+    x, fit = rng.standard_normal((300, 60)), MetricFit(rs.Gaussian(), np.eye(60) / 40, 1e-4, 0.0)
+    lines = np.linalg.qr(rng.standard_normal((60, 2)))[0]
+    rows = RowWindow(x, (x @ lines) * [1, 0.3], np.ones(300))
+    found = [slope_metric(rows, fit, np.ones(60), power) for power in (0.5, 0.25)]
+    values = [np.linalg.svd(each)[1] for each in found]
+    for each, size in zip(found, values, strict=True):
+        along = np.linalg.svd(each)[0][:, :2]
+        assert np.linalg.norm(lines.T @ along, 2) > 0.99
+        u = x @ each
+        apart = [np.median(np.linalg.norm(v[:150] - v[150:], axis=1)) for v in (u, x / 40)]
+        assert apart[0] == pytest.approx(apart[1])
+        assert each.shape[1] == len(size)
+    shares = [size[1] / size[0] for size in values]
+    assert shares[0] == pytest.approx(0.3, rel=0.05) and shares[0] == pytest.approx(shares[1] ** 2)
+
+
+def test_of_many_inputs_fewer_rows_are_searched(rng):
+    x, y, w = rng.standard_normal((700, 30)), rng.standard_normal((700, 1)), np.arange(1.0, 701)
+    assert searched_rows(x, y, w, rng).x is x
+    few = searched_rows(np.repeat(x, 300, axis=1), y, w, rng)  # 9,000 inputs
+    assert len(few.x) == MOST_VALUES // 9000
+    places = few.w.astype(int) - 1
+    assert (np.diff(places) > 0).all()
+    np.testing.assert_array_equal(few.y, y[places])
 
 
 def test_noise_of_many_inputs_gives_no_directions(rng):
