@@ -26,7 +26,7 @@ _COSINE = {"float32": 0.9e-9, "float64": 14.6e-9}  # seconds a value
 # Times are estimated with these, measured on one thread of the slower of two idle machines.
 # They are not measured again, as a plan is often made on a login node or beside other work.
 MACHINE = "AMD EPYC with AVX2, 2026"
-SYRK_FLOPS = {"float32": 75e9, "float64": 37e9}
+SYRK_FLOPS = {"float32": 75e9, "float64": 37e9}  # a second
 VALUE_SECONDS = {"float32": 2e-9, "float64": 16e-9}  # of a feature: projected, its cosine
 STORED_SECONDS = 2e-9  # of a feature that a rank-k update takes
 

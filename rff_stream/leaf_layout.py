@@ -20,7 +20,7 @@ from rff_stream.text_formatting import format_bytes
 LEAF_ROWS = 65_536  # sending sums at 1 GB/s is then 0.85 % of computing, for every R
 LEAF_SECONDS = 1.0  # Dask costs up to 1 ms a task
 LEAF_BYTES = 64 << 20  # native bytes of merged chunks
-MOST_SEGMENTS = 128
+MOST_SEGMENTS = 128  # a checkpoint is written 64 to 128 times; a kill costs a few of these parts
 SEGMENT_LEAVES = 4096  # at most: a scheduler holds 6.5 kB for each leaf of the segments in flight
 BIG_LEAVES = 8  # at least, where the sums of a leaf are big: as many threads have work
 SEQUENCE_LEAVES = 1  # the same for leaves in sequence: all threads add to one of them

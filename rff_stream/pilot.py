@@ -26,7 +26,9 @@ from rff_stream.moments.row_sample import RowSample
 from rff_stream.sources.protocol import LARGEST, Rows
 
 PILOT_BLOCKS = 32
+"""Number of places of the data that are read."""
 PILOT_ROWS = 512
+"""Of each: 16,384 rows give a standard deviation to .6 % and a share to .4 %."""
 MEDIAN_ROWS = 1024
 """Rows whose pairs give the median: half a million distances."""
 

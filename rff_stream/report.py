@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 __all__ = ["Assessment", "assess", "report", "write_report"]
 
 
-DRAWN_ROWS = 2000
+DRAWN_ROWS = 2000  # dots of a panel; the numbers are of all rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -245,9 +245,9 @@ def picture(draw: Callable[[Axes], Any], caption: str, height: float = HEIGHT) -
 PATH_FEATURES = 2048
 """R up to which the path of α is drawn: a decomposition of 1.5 CPU s."""
 
-MOST_GROUPS = 60
-MOST_INPUTS, MOST_DIRECTIONS = 12, 4
-COVERAGE = 0.95
+MOST_GROUPS = 60  # lines of a table; the newest
+MOST_INPUTS, MOST_DIRECTIONS = 12, 4  # the same: those that matter most
+COVERAGE = 0.95  # of the intervals that the page tests, the default of predict_interval
 
 
 def lead(model: Any, test: Assessment | None) -> str:

@@ -29,7 +29,7 @@ MOST_INPUTS = 4
 N_SCALES = 6
 """Number of bandwidths in the mixture of spectral measures: then no weight is above 6."""
 
-Z_TINY = 1e-300
+Z_TINY = 1e-300  # so that rows that are all copies of one divide 0 by this, not by 0
 
 
 def scott_factor(n: float, d: int) -> float:

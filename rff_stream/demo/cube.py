@@ -43,14 +43,14 @@ ATTRIBUTES = {
 }
 INPUTS = tuple(name for name in ATTRIBUTES if name != TARGET)
 NOISE_VARIANCE = 144.0
-TITLE = "Ocean-like demonstration data of rff_stream"
 """Of ε, in (W m⁻²)²."""
+TITLE = "Ocean-like demonstration data of rff_stream"
 
 PRESSURE = 101_325.0  # Pa
 GAS_CONSTANT = 287.05  # J kg⁻¹ K⁻¹, dry air
-TRANSFER = 1.2e-3
+TRANSFER = 1.2e-3  # a usual Dalton number over the sea
 FREEZING = 273.15  # K
-LAND_SHARE = 0.3
+LAND_SHARE = 0.3  # as of the Earth (0.29)
 FIRST_DAY = np.datetime64("2015-01-01", "ns")
 
 

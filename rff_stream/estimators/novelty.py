@@ -36,11 +36,12 @@ from rff_stream.sources import Columns
 from rff_stream.statistics.scores import HistogramStatistic
 
 MOST_PASSES = 8
+"""Over histograms, each nine times as wide as the last: 5·10⁶ of the first widths are looked at."""
 MOST_OF_ALL = 0.5
 """Largest share of the total weight that can be left out: a single row cannot be scored without
 itself."""
 
-SHARE_OF_MEDIAN = {"half-median": 0.5, "median": 1.0}
+SHARE_OF_MEDIAN = {"half-median": 0.5, "median": 1.0}  # what the words say
 
 
 @dataclass(eq=False, repr=False)

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Self
 
-DELAY_SECONDS = 2.0
+DELAY_SECONDS = 2.0  # no bar for what ends before anybody looks
 LINE_SECONDS = 60.0  # between two lines of a log
 
 _OPEN: ContextVar[Progress | None] = ContextVar("open bar", default=None)

@@ -55,7 +55,7 @@ from rff_stream.moments.tree_sum import RunningSum, TreeSum
 from rff_stream.planning import segments_in_flight
 from rff_stream.sources.protocol import Source
 
-MOST_GRAPH_TASKS = 200_000
+MOST_GRAPH_TASKS = 200_000  # some 200 s of the scheduler, at 1 ms a task
 WIDE_SEGMENT = 16  # leaves from which a plan has room for four sums at a time, not two
 PAUSED_AT = 0.8  # share of its memory limit at which a worker takes no more tasks
 EACH_LEAF = Layout(())  # alone
@@ -330,8 +330,8 @@ def computing_processes() -> tuple[int, int, int | None]:
 
 
 logger = logging.getLogger("rff_stream")
-RETRIES = 3
-CHECK_SECONDS = 2.0
+RETRIES = 3  # of a task whose read failed, as Dask's allowed-failures
+CHECK_SECONDS = 2.0  # between looks at workers: how late a word comes of what is waited for
 
 _checked: weakref.WeakSet[Any] = weakref.WeakSet()
 

@@ -27,7 +27,7 @@ from rff_stream.hashes import mix_bits
 from rff_stream.kernels import ExactKernel
 
 N_GRIDS = 256
-FARTHEST_CELL = 2.0**62
+FARTHEST_CELL = 2.0**62  # the last power of 2 within 64-bit integers
 
 
 @dataclass(frozen=True, eq=False, repr=False)

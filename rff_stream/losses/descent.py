@@ -14,13 +14,18 @@ import numpy as np
 
 from rff_stream._array import Float64
 
-STEPS = (1.0, 0.5, 2.0)
+STEPS = (1.0, 0.5, 2.0)  # Newton's, and one to either side that the same pass looks at
 FIRST_STEPS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """The first direction uses an upper bound of the Hessian, so the step is far too short."""
 
 SHRINK = 16.0
+"""Steps are shorter by this where none was lower: a pass looks at 1/16, 1/32 and 1/8 at once. 8 and
+32 changed no pass of three tables (huber, logistic, squared hinge)."""
 SUFFICIENT = 1e-4
+"""Share of the decrease by the slope (Nocedal & Wright 2006, §3.1); half and twice changed none."""
 MEMORY = 20
+"""Pairs that are kept. With 10 and 40 the same tables took 159, 140 and 868, and 159, 141 and 847
+passes; with 20, 159, 141 and 868."""
 
 Metric = Callable[[Float64], Float64]
 """g ↦ H⁻¹g for some positive H."""

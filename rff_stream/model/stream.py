@@ -27,7 +27,7 @@ MOST_HELD, FEWEST_HELD = 24, 6
 """Number of leaves that are held out to measure the error; with fewer than the second, no
 standard error can be estimated."""
 
-HELD_SHARE = 0.1
+HELD_SHARE = 0.1  # of the leaves, within the two numbers above
 
 
 def stream(recipe: Recipe, data: Selection, every: float) -> Iterator[tuple[Fitted, HeldOutError]]:

@@ -41,7 +41,7 @@ from rff_stream.store import Batch, MomentStore, Outdated, answer_name, is_answe
 from rff_stream.store.batch_writing import checked_id
 
 Groups = dict[Any, Any]
-ATTEMPTS = 100
+ATTEMPTS = 100  # of a read that others' commits undo: as many must come before it gives up
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rff_stream.moments import Moments
     from rff_stream.planning import Plan
 
-MIB = 2**20
+MIB = 2**20  # bytes
 
 RARE = 0.05
 """p-value below which a bar is marked, divided by the number of bars (Bonferroni)."""

@@ -37,8 +37,8 @@ BAND = 0.22
 LONG_LABELS = 40
 """Number of characters of all labels together above which they are drawn at an angle."""
 
-MOST_LABELS = 24
-TWO_DECADES = 100.0
+MOST_LABELS = 24  # under an axis of 6 inches, a quarter of an inch each
+TWO_DECADES = 100.0  # within them powers of ten alone label too little
 
 
 def axes(ax: Axes | None) -> Axes:

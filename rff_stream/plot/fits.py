@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Normalize
 
 
-CURVE_POINTS = 400
+CURVE_POINTS = 400  # about one for each pixel of a panel
 SURFACE_POINTS = 120
 """Along each of two inputs."""
 

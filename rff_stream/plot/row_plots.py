@@ -33,9 +33,9 @@ from rff_stream.predictors import AnswerPredictor
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-GRID = 120
-MOST_BARS = 20
-MOST_TICKS = 400
+GRID = 120  # places along each of two inputs: 14,400 rows are predicted
+MOST_BARS = 20  # wide enough to be told apart
+MOST_TICKS = 400  # more are a grey band
 SURE = 2
 """A density is drawn above this number of standard errors: by chance 1 in 40 empty places is
 above."""

@@ -123,7 +123,7 @@ def _matrix(kernel: Any, X: Array) -> Float64:
 FLOOR = 1.0
 """Smallest difference of log evidence on a logarithmic axis."""
 
-MOST_CURVES = 5
+MOST_CURVES = 5  # as many as have a colour of their own
 VISIBLE = 1.5
 """Ratio of two penalties that can be distinguished on the common axis."""
 

@@ -17,7 +17,7 @@ from rff_stream.hashes import Keys, hash_places, hash_rows, mix_bits
 from rff_stream.label_forms import number_of, text_of
 from rff_stream.sources.protocol import Rows
 
-SALTS = (0, 1)
+SALTS = (0, 1)  # two sums of 64 bits: sets of other rows agree with probability 2⁻¹²⁸
 
 CACHED = 8192
 """Number of values that are mixed at once: they stay in the cache."""

@@ -25,8 +25,8 @@ from rff_stream.errors import ModelError
 from rff_stream.store.files import DIRECTORY, NOFOLLOW, cannot_write, check_posix, lock
 
 DAY = 86_400  # seconds
-AT_FDCWD = -100
-RENAME_EXCHANGE = 2
+AT_FDCWD = -100  # of fcntl.h
+RENAME_EXCHANGE = 2  # of linux/fs.h
 TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 

@@ -115,7 +115,7 @@ Metadata = tuple[tuple[int, ...], str, tuple[int, ...]]
 """Shape, dtype and shape of a chunk."""
 
 KNOWN: dict[bytes, Metadata] = {}
-MOST_KNOWN = 256
+MOST_KNOWN = 256  # a store with more shapes parses the rest each time
 
 
 def encode(name: str, array: Array, dims: Sequence[str] = ()) -> Iterator[tuple[str, bytes]]:
