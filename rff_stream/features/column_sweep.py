@@ -18,6 +18,9 @@ Products have this shape whatever the rows, that of the map's own: a row's featu
 not depend on its place (AVX2 without this: scores of one row differed by 7e-9).
 """
 
+SCALED_PORTIONS = 32
+"""Portions whose inputs are scaled at once: calls from Python cost less."""
+
 Portion = tuple[slice, slice, Array]
 """Rows, columns of Z and their features until the next portion overwrites them, with what is left
 over from before in the rows after the last."""
@@ -40,13 +43,16 @@ class ColumnSweep:
 
 
 class _FourierSweep(ColumnSweep):
-    """Z of a Fourier map in portions that stay in cache."""
+    """Z of a Fourier map in portions that stay in cache.
+
+    A frequency's angles of all rows lie together: the portion is then one sweep for NumPy.
+    """
 
     def __init__(self, features: FourierFeatures, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype
         self._map: FourierFeatures = features
         self._table = features._projections
-        self._angles = np.empty((SWEEP_ROWS, self._table.shape[1]), features.dtype)
+        self._angles = np.empty((self._table.shape[1], SWEEP_ROWS), features.dtype)
         self._waves = np.zeros(SWEEP_ROWS * PRODUCT_COLUMNS, dtype)
 
     def __call__(self, x: Array) -> Iterator[Portion]:
@@ -54,24 +60,28 @@ class _FourierSweep(ColumnSweep):
         step, end = len(kinds), self._map.n_components
         for start in range(0, len(x), SWEEP_ROWS):
             rows = slice(start, min(start + SWEEP_ROWS, len(x)))
-            inputs = self._scale_rows(x[rows])
+            place = start % (SCALED_PORTIONS * SWEEP_ROWS)
+            if place == 0:
+                scaled = self._scale_rows(x[start : start + SCALED_PORTIONS * SWEEP_ROWS])
+            inputs = scaled[place : place + SWEEP_ROWS]
             for block, projection in enumerate(self._table):
-                np.matmul(inputs, projection.T, out=self._angles)
+                np.matmul(projection, inputs.T, out=self._angles)
                 first = block * step * PRODUCT_COLUMNS
                 last = min(first + step * PRODUCT_COLUMNS, end)
                 count = (last - first) // step
-                angles = self._angles[: rows.stop - start, MARGIN : MARGIN + count]
-                waves = self._waves[: SWEEP_ROWS * count].reshape(SWEEP_ROWS, count)
+                angles = self._angles[MARGIN : MARGIN + count, : rows.stop - start]
+                waves = self._waves[: SWEEP_ROWS * count].reshape(count, SWEEP_ROWS)
                 for kind, wave in enumerate(kinds):  # pairs apart: NumPy is faster side by side
-                    wave(angles, out=waves[: len(angles)])
-                    yield rows, slice(first + kind, last, step), waves
+                    wave(angles, out=waves[:, : angles.shape[1]])
+                    yield rows, slice(first + kind, last, step), waves.T
 
     def _scale_rows(self, x: Array) -> Array:
-        """[x̃, 1] (144, ·) in the dtype of the features; the map itself refuses what overflows."""
+        """[x̃, 1] in the dtype of the features, of whole portions; the map refuses overflow."""
         exact = (np.asarray(x, np.float64) - self._map.origin) / self._map.scale
         if not np.abs(exact).max() <= self._map._largest_input:
             self._map(x)
-        inputs = np.ones((SWEEP_ROWS, self._table.shape[-1]), self._map.dtype)
+        count = -(-len(x) // SWEEP_ROWS) * SWEEP_ROWS
+        inputs = np.ones((count, self._table.shape[-1]), self._map.dtype)
         inputs[: len(x), : x.shape[1]] = exact
         return inputs
 
