@@ -52,29 +52,15 @@ def sobol_indices(
 ) -> SobolIndices:
     """Sobol indices of a function, for inputs distributed as in a sample but independent.
 
+    See :func:`rff_stream.inspect.sobol_indices`, which gives it the function and sample of a model.
+
     Parameters
     ----------
     function : callable
         (m, d) -> (m, T), such as :class:`~rff_stream.predictors.LinearPredictor`.
     rows : (m, d) array
-        A sample: ``model.moments_.sample.rows[:, :d]``.
-    size : int
-        Number of points; (d + 2)·size rows are evaluated.
-    random_state : int
-
-    Returns
-    -------
-    SobolIndices
-        NaN for a constant function.
-
-    Notes
-    -----
-    Eight sets of scrambled Sobol points at the quantiles of each input. The inputs are independent
-    here, even if they are not in the data: an index describes f, not the data.
-
-    References
-    ----------
-    Saltelli et al. 2010, table 2 (b, f): Saltelli's and Jansen's estimators.
+        A sample, of whose inputs the scrambled Sobol points are quantiles.
+    size, random_state : int
 
     Examples
     --------

@@ -32,7 +32,7 @@ ESTIMATORS = [
     ),
     rs.KernelClassifier(
         "squared_hinge",
-        n_components=32,
+        n_components=16,
         alpha=0.1,
         tol=1e-8,
         max_passes=2000,

@@ -378,20 +378,27 @@ print("finished", flush=True)
 """
 
 
-def test_ctrl_c_stops_the_work_of_the_cluster(processes: Processes, store: Path) -> None:
-    processes.have(1)
+def start_driver(processes: Processes, store: Path, client: Any) -> subprocess.Popen[bytes]:
+    """A program that fits, when its pass has begun on the cluster."""
+    before = leaves_done(client)
     program = DRIVER.format(
         leaf_rows=LEAF_ROWS, address=processes.address, store=store, inputs=INPUTS
     )
+    driver = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    until(lambda: leaves_done(client) - before >= 34, "leaf of the pass")  # the pilot has 32
+    return driver
+
+
+def test_ctrl_c_stops_the_work_of_the_cluster(processes: Processes, store: Path) -> None:
+    processes.have(1)
     with connected(processes, 1) as client:
         before = leaves_done(client)
-        driver = subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", program],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-        )
-        until(lambda: leaves_done(client) - before >= 34, "leaf of the pass")  # the pilot has 32
+        driver = start_driver(processes, store, client)
         driver.send_signal(signal.SIGINT)
         said, complaints = driver.communicate(timeout=20)
         assert driver.returncode == 130, complaints.decode()
@@ -405,16 +412,11 @@ def test_ctrl_c_stops_the_work_of_the_cluster(processes: Processes, store: Path)
 
 def test_a_driver_that_is_killed_leaves_nothing_running(processes: Processes, store: Path) -> None:
     processes.have(1)
-    program = DRIVER.format(
-        leaf_rows=LEAF_ROWS, address=processes.address, store=store, inputs=INPUTS
-    )
     with connected(processes, 1) as client:
         before = leaves_done(client)
-        driver = subprocess.Popen(
-            [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": str(ROOT)}
-        )
-        until(lambda: leaves_done(client) - before >= 34, "leaf of the pass")
+        driver = start_driver(processes, store, client)
         kill(driver)
+        driver.communicate()
         until(lambda: not any(client.processing().values()), "rest")
         done = leaves_done(client)
         time.sleep(1.0)
