@@ -71,7 +71,6 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.copies import sample_without_copies
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
 from rff_stream.planning import PlanRequest
-from rff_stream.process_memory import return_freed_pages
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 
@@ -276,7 +275,6 @@ class CellFamily(Family):
                     maps.append(draw_cells(kernel, pilot, parameters, shaped, before))
         scales["length_scale"] = maps[0].length_scale
         features = joined(maps)
-        return_freed_pages()  # of the search and of the trees: sums find no room in them
         return DrawnMap(features, family_of(features).row(features, pilot, columns), scales)
 
     def row(self, features: Any, pilot: Pilot, columns: Columns) -> AugmentedRow:
