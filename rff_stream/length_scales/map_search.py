@@ -511,7 +511,9 @@ class MapSearch:
         """That of the least squared error; a simpler one if the difference is noise.
 
         Simpler are fewer numbers of a metric or fewer columns, and not more of the other. Of
-        several such the one of least squared error is next, until none is simpler.
+        several such the one of least squared error is next, until none is simpler. Cells of one map
+        of many inputs are compared by their errors alone: few rows judge. On 10,000 held-out digits
+        twice as many columns had errors .023, and cells of more rows .029, which tied in searches.
         """
         taken, near = None, self.candidates
         if self.settled is not None:
@@ -519,7 +521,11 @@ class MapSearch:
         while near:
             taken = least = min(near, key=lambda each: each.error)
             near = [
-                each for each in near if each.is_simpler(least) and not self._is_better(least, each)
+                each
+                for each in near
+                if each.is_simpler(least)
+                and not self._is_better(least, each)
+                and not (self.of_many_inputs and each.map_key == least.map_key)
             ]
         assert taken is not None
         return taken

@@ -327,6 +327,18 @@ def test_of_simpler_candidates_the_best_is_taken(rng):
     assert search.best.name == "better scales"
 
 
+@pytest.mark.parametrize(("d", "taken"), [(2, "few columns"), (60, "many")])
+def test_cells_of_many_inputs_are_compared_by_their_errors_alone(d, taken, rng):
+    errors = rng.standard_normal((400, 1))
+    rows, matrix = RowWindow(rng.standard_normal((400, d)), errors, np.ones(400)), np.eye(d)
+    search = MapSearch(rows, [rows], True, [rs.Gaussian()], CellShape(2, 2), rng)
+    for name, columns, own in (("few columns", 256, 1.001 * errors[::-1]), ("many", 512, errors)):
+        search.candidates.append(
+            _Candidate(name, rs.Gaussian(), matrix, 0.1, CellShape(2, columns), own, 0.0)
+        )
+    assert search.best.name == taken
+
+
 @pytest.mark.parametrize(("first", "turns"), [(0.99, 2), (1.01, 2), (1.1, 1)])
 def test_a_second_turn_follows_wherever_the_first_is_near(first, turns, rng):
     """A first turn that gained little or nothing ended the search: protein .524, .492 after two."""
