@@ -479,7 +479,7 @@ class MapSearch:
             if fit is not None:
                 self._judge(kernel.text, fit, started)
             started = time.process_time()
-        if not self.of_many_inputs:
+        if not (self.of_many_inputs and self.compares_scales):
             self._compact_alone()
         if self.compares_scales:
             self._one_for_all()
