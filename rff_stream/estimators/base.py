@@ -7,7 +7,7 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import islice
 from os import PathLike
 from typing import Any, ClassVar, Literal, Self
@@ -24,7 +24,7 @@ from rff_stream.execution import Reading
 from rff_stream.families.parameters import FeatureChoice
 from rff_stream.features import FeatureMap
 from rff_stream.model.batches import WINDOW, BatchFacts, drift_of, facts_of_batches
-from rff_stream.model.facts import fewer_cells, model_card
+from rff_stream.model.facts import chosen_on, fewer_cells, model_card
 from rff_stream.model.fit import fit_moments
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.persistence import keep_answer, parameters_in, read_unsolved, restore, save
@@ -149,7 +149,8 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
 
         Notes
         -----
-        The result equals a fit of all rows with the same map and origins, up to rounding.
+        The result equals a fit of all rows with the same map and origins, up to rounding. Where the
+        data decided on the map of few rows in memory, it is chosen again, as by ``partial_fit``.
         ``refine`` and exact thresholds need the old rows and are not repeated.
         """
         data = Selection(X, y, sample_weight, storage_options=storage_options)
@@ -242,10 +243,12 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
     def partial_fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, batch: str | None = None
     ) -> Self:
-        """Add one more batch of rows; the first batch makes the map, unless you gave one.
+        """Add one more batch of rows; the first batches make the map, unless you gave one.
 
-        That map is one of the whole space where ``features="auto"``: a first batch may be small,
-        and cells that were cut for it would stay as few. For cells, begin with ``fit``.
+        Where the data decide on the map (``features="auto"``), it is chosen again each time that
+        the rows are twice as many, for batches in memory and as long as all rows so far take less
+        than 64 MiB: the rows are kept until then, but not by ``save``. A map of larger first
+        batches, or one that you gave, stays.
 
         Parameters
         ----------
@@ -271,8 +274,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         with self._lock():
             data = Selection(X, y, sample_weight)
             same_map = self._check_map()
-            recipe = replace(self._recipe(), chooses=False)
-            found = partial_fit(recipe, self._fitted, data, batch)
+            found = partial_fit(self._recipe(), self._fitted, data, batch)
             return self._set_fit(found, same_map=same_map)
 
     def drift(self, X: Any = None, *, alarm: float = 0.01, window: int = WINDOW) -> Look:
@@ -440,7 +442,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
             words = repr(self.features_)
         else:
             words = f"df/R = {most:.0f}/{self.features_.n_components}"
-        return f"{own}  # {words}{fewer_cells(self)}"
+        return f"{own}  # {words}{chosen_on(self)}{fewer_cells(self)}"
 
     def _repr_html_(self) -> str:
         return model_card(self).html()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -188,6 +188,12 @@ class ClassRecipe(Recipe):
                 "batch. Give one batch at a time: batch=…."
             )
         return super(ClassRecipe, self).open_more(fitted, data)
+
+    def again(self, fitted: Fitted, opened: Opened) -> Self:
+        known, labels = tuple(known_classes(fitted).tolist()), opened.class_labels
+        assert labels is not None  # they are in memory
+        self.admit({*labels.tolist()} - {*known}, known, fitted)
+        return replace(self, declared_classes=fitted.declared_classes and known)
 
     def plan(
         self,

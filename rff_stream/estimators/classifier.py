@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from os import PathLike
 from typing import Any, Literal, Self
 
@@ -226,9 +226,10 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     ) -> Self:
         """Add a batch: the model then equals a fit of all rows so far, with the same map.
 
-        The first batch determines map, scales and length-scale; the map is one of the whole space
-        where ``features="auto"``. Only for ``loss="squared"``
-        without "balanced" weights and "cv", because then moments are enough.
+        The first batch determines map, scales and length-scale. Where the data decide on the map
+        (``features="auto"``), it is chosen again each time that the rows are twice as many, for
+        batches in memory and as long as all rows so far take less than 64 MiB. Only for
+        ``loss="squared"`` without "balanced" weights and "cv", because then moments are enough.
 
         Parameters
         ----------
@@ -255,8 +256,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         data = Selection(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
         with self._lock():
             same_map = self._check_map()
-            recipe = replace(self._recipe(classes), chooses=False)
-            found = partial_fit(recipe, self._fitted, data, batch)
+            found = partial_fit(self._recipe(classes), self._fitted, data, batch)
             return self._set_fit(found, same_map=same_map)
 
     def predict(self, X: Any, *, storage_options: Mapping[str, Any] | None = None) -> Any:

@@ -181,6 +181,14 @@ def fewer_cells(model: Any) -> str:
     return "" if reduced is None else "; fewer cells than by default, as more do not fit the memory"
 
 
+def chosen_on(model: Any) -> str:
+    """Words after others: that more rows were counted since the map was chosen."""
+    fitted = model._fitted
+    if not fitted or not 0 < fitted.n_chosen < fitted.n_rows:
+        return ""
+    return f"; chosen on {fitted.n_chosen:,} of {fitted.n_rows:,} rows"
+
+
 def _choice(model: Any) -> Fact:
     """What was compared before the read, or after it, and what was chosen."""
     if not hasattr(model, "choice_"):
@@ -189,7 +197,7 @@ def _choice(model: Any) -> Fact:
     if isinstance(choice, SearchRecord):
         errors = dict(zip(choice.names, choice.errors.tolist(), strict=True))
         plain = {"choice": choice.taken, "left_out_errors": errors, "not_begun": choice.not_begun}
-        return Fact("choice", choice.words, plain)
+        return Fact("choice", choice.words + chosen_on(model), plain)
     weights = dict(zip(choice.names, choice.weights.tolist(), strict=True))
     return Fact("choice", str(choice), {"choice": weights})
 

@@ -7,6 +7,9 @@ from dataclasses import replace
 from os import PathLike, fspath
 from typing import Any, Literal
 
+import numpy as np
+
+from rff_stream._array import Array
 from rff_stream.answers.duplicate_rows import warn_of_few
 from rff_stream.errors import ModelError
 from rff_stream.execution import Reading, no_rows
@@ -16,8 +19,8 @@ from rff_stream.families import MapParameters
 from rff_stream.features import FeatureMap
 from rff_stream.model.counted_rows import grows, ledger_of, with_labels
 from rff_stream.model.file_batches import are_apart, files_of, first_files, read_files
-from rff_stream.model.fitted import CountedBatch, Fitted
-from rff_stream.model.input_rows import Opened
+from rff_stream.model.fitted import CHOSEN, CountedBatch, Fitted
+from rff_stream.model.input_rows import Opened, open_again
 from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.model.serialisation import plain_selection, plain_value
 from rff_stream.moments import Moments
@@ -53,11 +56,11 @@ def fit(
     opened, parameters = open_checked(recipe, data)
     reading = Reading(opened.source, progress=recipe.params.progress)
     plan = recipe.plan(reading, opened.columns, parameters)
-    kept = None
+    resumed = None
     if checkpoint is not None:
-        kept = checkpoint_of_fit(recipe, opened, data, plan, checkpoint)
+        resumed = checkpoint_of_fit(recipe, opened, data, plan, checkpoint)
     grouped = data.by is not None
-    request = PassRequest(opened, reading, plan, parameters, grouped, kept, before, batch)
+    request = PassRequest(opened, reading, plan, parameters, grouped, resumed, before, batch)
     # before the read: rows that come meanwhile are not in it
     counted = ledger_of(recipe, request, data)
     new = new if grows(recipe) and batch is None else []
@@ -81,7 +84,7 @@ def fit(
         ledger=counted,
         batches=batches,
         selection=data.lasting,
-        token="" if kept is None else kept.token,
+        token="" if resumed is None else resumed.token,
         fraction=1.0,
         plan=done.request.plan,
         declared_classes=recipe.declared_classes,
@@ -89,10 +92,42 @@ def fit(
     if not fitted.n_rows:
         raise no_rows(opened.source)
     fitted = replace(fitted, n_missing=done.seen - fitted.n_rows)
+    if done.request.is_chosen:
+        kept = opened.kept if data.by is None else None
+        fitted = replace(fitted, kept=kept, scales=chosen_for(done.drawn.scales, fitted.n_rows))
     if data.sample_weight is not None:
         warn_of_few(fitted.n_rows, fitted.total.weight, fitted.total.squared_weight)
     with threads_of_solve(fitted.features.n_components):
         return replace(fitted, answer=recipe.answer_of_pass(fitted, done))
+
+
+def fit_again(recipe: Recipe, fitted: Fitted, batch: CountedBatch) -> Fitted:
+    """The fit of all rows that are kept, those of one more batch included: a map of their own."""
+    kept = batch.kept
+    assert kept is not None
+    opened = open_again(recipe.params, fitted.columns, kept.selection, recipe.target)
+    recipe = recipe.again(fitted, opened)
+    parameters = recipe.checked_parameters(fitted.columns)
+    reading = Reading(opened.source, progress=recipe.params.progress)
+    plan = recipe.plan(reading, fitted.columns, parameters)
+    done = recipe.read(PassRequest(opened, reading, plan, parameters))
+    missing = fitted.n_missing + batch.seen - (len(kept) - fitted.n_rows)
+    found = replace(
+        fitted,
+        features=done.drawn.features,
+        scales=chosen_for(done.drawn.scales, len(kept)),
+        plan=done.request.plan,
+        n_missing=missing,
+        ledger=fitted.ledger + batch.ledger,
+        kept=kept,
+    ).with_groups(done.groups)
+    with threads_of_solve(found.features.n_components):
+        return replace(found, answer=recipe.answer_of_pass(found, done))
+
+
+def chosen_for(scales: Mapping[str, Array], n_rows: int) -> Mapping[str, Array]:
+    """What is kept beside a map, with the number of rows that it was chosen on."""
+    return {**scales, CHOSEN: np.asarray(n_rows)}
 
 
 def open_checked(recipe: Recipe, data: Selection) -> tuple[Opened, MapParameters]:

@@ -23,8 +23,12 @@ from rff_stream.sources import Columns, Selection
 from rff_stream.sources.levels import column_of_level
 
 if TYPE_CHECKING:
+    from rff_stream.model.kept_rows import KeptRows
     from rff_stream.store import ModelPlace
 
+
+CHOSEN = "n_chosen"
+"""Name among what is kept beside a map of the number of rows that it was chosen on."""
 
 UNREAD = ""
 """In place of the content of rows of a label that a fit read once."""
@@ -117,6 +121,10 @@ class CountedBatch:
     groups: dict[Any, Any]
     seen: int
     ledger: Ledger
+    kept: KeptRows | None = None
+    """The rows of the model with these, where they are kept."""
+    chooses: bool = False
+    """Whether the map is to be chosen again for them; then there are no sums."""
 
     @property
     def rows(self) -> int:
@@ -149,6 +157,8 @@ class Fitted:
     batches: tuple[CountedBatch, ...] = ()
     """The batches that its sums are of, where a model in memory keeps them apart: each of the
     files of a fit."""
+    kept: KeptRows | None = None
+    """All rows so far, while they are few and the map was chosen for them; not stored."""
     forgotten: frozenset[str] = frozenset()  # ids of batches that a model in memory counts no more
     selection: Selection = field(default_factory=Selection)
     """Which rows were asked for, without the rows; see :attr:`Selection.lasting`."""
@@ -187,10 +197,11 @@ class Fitted:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of its sums, and of its answer where that is large and tells its size."""
+        """Bytes of its sums, of rows, and of its answer where that is large and tells its size."""
         groups = self.groups or {}
         several = self.total if len(groups) > 1 else None
-        return sum(map(sys.getsizeof, (*groups.values(), several, self.answer)))
+        kept = 0 if self.kept is None else self.kept.nbytes
+        return kept + sum(map(sys.getsizeof, (*groups.values(), several, self.answer)))
 
     @property
     def family(self) -> Family:
@@ -206,6 +217,11 @@ class Fitted:
     def n_inputs(self) -> int:
         """d."""
         return len(self.columns.inputs)
+
+    @property
+    def n_chosen(self) -> int:
+        """Number of rows that the map was chosen on; 0 where it was not chosen."""
+        return int(self.scales.get(CHOSEN, 0))
 
     @property
     def labels_by(self) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,15 +13,23 @@ from rff_stream._array import Array
 from rff_stream.errors import ModelError
 from rff_stream.execution import Reading
 from rff_stream.families.level_intercepts import refuse_coded
-from rff_stream.model.checked_values import Target, check_values, is_in_memory, names_of
+from rff_stream.model.checked_values import (
+    Target,
+    check_values,
+    is_in_memory,
+    names_of,
+    with_class_numbers,
+)
 from rff_stream.model.fitted import Fitted
+from rff_stream.model.kept_rows import MOST_BYTES, KeptRows
 from rff_stream.pilot import weighted_median
 from rff_stream.sources import Columns, Selection, Source, kind_of, open_selection
 from rff_stream.sources.arrays import target_names as unnamed_targets
 from rff_stream.sources.columns import base_of
-from rff_stream.sources.container_types import is_from, is_names
+from rff_stream.sources.container_types import is_from, is_names, is_sparse
 from rff_stream.sources.levels import column_of_level
 from rff_stream.sources.missing import fill_alike, fill_missing, without_indicators
+from rff_stream.sources.protocol import Rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,12 +55,41 @@ class Opened:
         if array and not self.columns.fills:
             return self.X
         source = self.source
-        box = tuple((0, size) for size in source.shape)
         found = np.full((source.shape[0], len(source.columns.inputs)), np.nan)
-        for rows in source.reader.read(box, *source.arguments(box)):
+        for rows in self.slabs:
             stop = rows.start + (len(rows.x) if rows.keep is None else len(rows.keep))
             found[rows.start : stop][slice(None) if rows.keep is None else rows.keep] = rows.x
         return found
+
+    @property
+    def slabs(self) -> Iterator[Rows]:
+        """All rows, some at a time."""
+        source = self.source
+        box = tuple((0, size) for size in source.shape)
+        return source.reader.read(box, *source.arguments(box))
+
+    @property
+    def kept(self) -> KeptRows | None:
+        """The rows that count; None of rows that are not kept.
+
+        They are not in memory, sparse, with missing inputs that are information, or too many.
+        """
+        source, columns = self.source, self.columns
+        width = len(columns.inputs) + len(columns.targets) + 1
+        if not self.in_memory or is_sparse(self.X) or columns.fills:
+            return None
+        if source.n_rows is None or 8 * width * source.n_rows > MOST_BYTES:
+            return None
+        slabs = list(self.slabs)
+        if not slabs:
+            return None
+        x = np.concatenate([each.x for each in slabs])
+        w = np.concatenate([np.ones(len(each.x)) if each.w is None else each.w for each in slabs])
+        labels = [each.label for each in slabs if each.label is not None]
+        y = np.concatenate(labels or [each.y for each in slabs])
+        if self.class_labels is not None:
+            y = self.class_labels[y.astype(np.int64)]
+        return KeptRows(x, y, w)
 
 
 def open_rows(params: Any, selection: Selection, target: Target) -> Opened:
@@ -117,6 +155,16 @@ def open_later(
     if target == "numbers":
         check_targets(wanted, source.columns.targets, named=named, scored=scored)
     return Opened(source, columns, class_labels=labels, X=checked.X)
+
+
+def open_again(params: Any, columns: Columns, selection: Selection, target: Target) -> Opened:
+    """Rows that were counted, as arrays in the columns of a fit: their values were checked then."""
+    labels = None
+    if target == "labels":
+        selection, labels = with_class_numbers(params, selection)
+    known = replace(columns, weight="")
+    source = open_selection(replace(under_rules(params, selection, target), columns=known))
+    return Opened(source, columns, class_labels=labels, X=selection.X)
 
 
 def chosen_alike(fitted: Fitted, selection: Selection) -> Selection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from rff_stream._array import Array
 from rff_stream.contracts import Packed, Statistic
@@ -62,8 +62,12 @@ class PassRequest:
     @property
     def finds_sizes(self) -> bool:
         """Whether pilot rows tell the size of the map."""
-        chosen = self.parameters.features == default_request()
-        return bool(chosen) or bool(coded_inputs(self.opened.columns.inputs))
+        return self.is_chosen or bool(coded_inputs(self.opened.columns.inputs))
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether the data decide on the map."""
+        return bool(self.parameters.features == default_request())
 
     def drawn_by(self, seed: int) -> MapParameters:
         """The parameters, with what the search and the map may take by the plan of the pass."""
@@ -158,6 +162,10 @@ class Recipe(ABC):
     def open_more(self, fitted: Fitted, data: Selection) -> Opened:
         """Rows that come later, by the columns and conditions of the fit."""
         return open_later(self.params, fitted.columns, chosen_alike(fitted, data), self.target)
+
+    def again(self, fitted: Fitted, opened: Opened) -> Self:
+        """How the rows of a fit and later ones are read together, for a map of their own."""
+        return self
 
     @abstractmethod
     def check_columns(self, columns: Columns, parameters: MapParameters) -> None:

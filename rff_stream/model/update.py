@@ -27,9 +27,10 @@ from rff_stream.model.file_batches import (
     forget_here,
     read_file,
 )
-from rff_stream.model.fit import fit, solve
+from rff_stream.model.fit import fit, fit_again, solve
 from rff_stream.model.fitted import CountedBatch, Fitted, Ledger
 from rff_stream.model.input_rows import Opened
+from rff_stream.model.kept_rows import GROWTH
 from rff_stream.model.persistence import keep_answer
 from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.moments import AugmentedRow
@@ -147,12 +148,32 @@ def partial_fit(
         if batch is not None and identity.is_counted(ledger, batch):
             return fitted if store is None else as_stored(recipe, fitted, store)[0]
     row = fitted.row if store is None else store.row
-    groups, seen = recipe.read_more(fitted, opened, row, grouped=False)
+    id = batch or f"batch {uuid.uuid4().hex}"
+    counted = count_rows(recipe, fitted, opened, row, CountedBatch(id, {}, 0, mine))
     if store is not None:
-        labels = {**mine.labels(), "seen": seen}
-        store.append(batch or f"batch {uuid.uuid4().hex}", recipe.packed(groups), labels)
+        store.append(id, recipe.packed(counted.groups), counted.labels)
         return as_stored(recipe, fitted, store)[0]
-    return add_batches(recipe, fitted, (CountedBatch(batch or "", groups, seen, mine),))
+    return add_batches(recipe, fitted, (counted,))
+
+
+def count_rows(
+    recipe: Recipe,
+    fitted: Fitted,
+    opened: Opened,
+    row: AugmentedRow,
+    batch: CountedBatch,
+    *,
+    grouped: bool = False,
+) -> CountedBatch:
+    """A batch with the sums of its rows; without sums where the map is to be chosen again."""
+    kept, before = None, fitted.kept
+    if before is not None and len(before) == fitted.n_rows:  # else others came or went since
+        more = opened.kept
+        kept = None if more is None else before + more
+    if kept is not None and len(kept) >= GROWTH * fitted.n_chosen:
+        return replace(batch, seen=opened.source.n_rows or 0, kept=kept, chooses=True)
+    groups, seen = recipe.read_more(fitted, opened, row, grouped=grouped)
+    return replace(batch, groups=groups, seen=seen, kept=kept)
 
 
 def ingest(recipe: Recipe, fitted: Fitted, store: MomentStore, later: LaterRows) -> Update:
@@ -268,6 +289,9 @@ def add_batches(recipe: Recipe, fitted: Fitted, added: tuple[CountedBatch, ...])
     """A model in memory with some batches more, and its answer."""
     if not added:
         return fitted
+    if added[0].chooses:
+        return fit_again(recipe, fitted, added[0])
+    kept = added[0].kept if len(added) == 1 else None
     assert fitted.groups is not None
     groups, ledger, apart = fitted.groups, fitted.ledger, fitted.batches
     apart = (*apart, *copy.deepcopy(added)) if apart else ()  # sums are added into others
@@ -276,7 +300,7 @@ def add_batches(recipe: Recipe, fitted: Fitted, added: tuple[CountedBatch, ...])
     missing = fitted.n_missing + sum(each.seen - each.rows for each in added)
     solved = solve(recipe, fitted.with_groups(groups))
     warn_if_outgrown(recipe, fitted, solved)
-    return replace(solved, ledger=ledger, n_missing=missing, batches=apart)
+    return replace(solved, ledger=ledger, n_missing=missing, batches=apart, kept=kept)
 
 
 def warn_if_outgrown(recipe: Recipe, before: Fitted, after: Fitted) -> None:
@@ -375,8 +399,9 @@ class NewRowFinder:
             )
         identity = RowIdentity.of(opened, data, self.ledger)
         if not identity.is_counted(self.ledger, batch):
-            groups, seen = self.read_sums(opened)
-            yield CountedBatch(batch or identity.content, groups, seen, identity.under(batch))
+            new = CountedBatch(batch or identity.content, {}, 0, identity.under(batch))
+            grouped = self.fitted.labels_by is not None
+            yield count_rows(self.recipe, self.fitted, opened, self.row, new, grouped=grouped)
 
     def read_labels(self, opened: Opened, by: str) -> Iterator[CountedBatch]:
         """Every label that is not known as a batch of its own."""
