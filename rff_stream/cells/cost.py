@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from rff_stream.cells.evidence import SAMPLED_CELLS
-from rff_stream.cells.map import cell_bytes, pilot_rows
+from rff_stream.cells.map import LITTLE, cell_bytes, pilot_rows
 from rff_stream.cells.moments import precision_at_rest, waiting_rows
 from rff_stream.costs import SYRK_FLOPS, VALUE_SECONDS, Cost, Precision, Sizes, leaf_row_seconds
 from rff_stream.features.base import BATCH_ROWS
@@ -85,13 +85,14 @@ class CellCost(Cost):
         """A factor of each cell and the test of gaps, beside the sums.
 
         In its place the rotation of each cell, where they are decomposed. Of the landmarks the
-        factors that the row sample needs are left from the pass.
+        factors that the row sample needs are left from the pass, and few others.
         """
         whole = self.decomposed or sizes.n_targets != 1 or self.n_cells <= SAMPLED_CELLS
         solved = 8 * self.n_features**2 if whole else 8 * packed_size(self.n_features)
         solved += 3 * 8 * self.n_features * max(sizes.n_targets, 1)
         few = 8 * self.n_features**2 * 3 * LOCAL_BLOCK
-        left = self._factors(sizes) * min(SAMPLE_ROWS, self.n_cells) // self.n_cells
+        factors = self._factors(sizes)
+        left = min(factors, factors * SAMPLE_ROWS // self.n_cells + LITTLE)
         return state_bytes + left + self.all_cells * solved + few + GAP_BYTES
 
     def solve_seconds(self, sizes: Sizes) -> float:

@@ -60,6 +60,10 @@ MOST_CELLS = 4096
 MOST_SUMS = 1.75e9
 """Largest size of all sums in bytes if nothing is given: a process holds them about four times."""
 
+LITTLE = 64 << 20
+"""Bytes of factors that are not worth being computed again: 1,800 cells of R = 128, 480 of R = 256,
+which take .6 CPU s."""
+
 FEW_INPUTS, MANY_ROWS = 3, 1 << 20
 """With at most this many inputs and at least this many rows, small cells with 128 columns
 represent as much as with 256."""
@@ -478,15 +482,20 @@ class LocalFeatures(NamedMap):
         return found
 
     def keep_factors(self, X: Array) -> None:
-        """Keep what is computed once for a cell only for the cells of rows X (n, d)."""
+        """Keep what is computed once for a cell only for the cells of rows X (n, d).
+
+        All of it where the rest is less than ``LITTLE``: it would be computed again.
+        """
         n_trees, routes = self.n_trees, self.route(X)
         kept = {(tree, cell) for tree in range(n_trees) for cell in set(routes[tree].tolist())}
         own = self._factors, self._scaled  # type: ignore[attr-defined]
-        let_go = [(held, key) for held in own for key in held.keys() - kept]
-        for held, key in let_go:
-            held.pop(key, None)
-        if let_go:
-            return_freed_pages()
+        rest = self._factors.keys() - kept  # type: ignore[attr-defined]
+        if len(rest) * cell_bytes(self.n_components, self.partition.n_inputs, self.dtype) < LITTLE:
+            return
+        for held in own:
+            for key in held.keys() - kept:
+                held.pop(key, None)
+        return_freed_pages()
 
     def forget_factor(self, tree: int, cell: int) -> None:
         """Keep L_c⁻¹ no longer, where something else of its size is kept in its place."""

@@ -189,7 +189,7 @@ class ClassRecipe(Recipe):
             )
         return super(ClassRecipe, self).open_more(fitted, data)
 
-    def again(self, fitted: Fitted, opened: Opened) -> Self:
+    def for_refit(self, fitted: Fitted, opened: Opened) -> Self:
         known, labels = tuple(known_classes(fitted).tolist()), opened.class_labels
         assert labels is not None  # they are in memory
         self.admit({*labels.tolist()} - {*known}, known, fitted)

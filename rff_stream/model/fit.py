@@ -20,7 +20,7 @@ from rff_stream.features import FeatureMap
 from rff_stream.model.counted_rows import grows, ledger_of, with_labels
 from rff_stream.model.file_batches import are_apart, files_of, first_files, read_files
 from rff_stream.model.fitted import CHOSEN, CountedBatch, Fitted
-from rff_stream.model.input_rows import Opened, open_again
+from rff_stream.model.input_rows import Opened, open_counted
 from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.model.serialisation import plain_selection, plain_value
 from rff_stream.moments import Moments
@@ -93,20 +93,20 @@ def fit(
         raise no_rows(opened.source)
     fitted = replace(fitted, n_missing=done.seen - fitted.n_rows)
     if done.request.is_chosen:
-        kept = opened.kept if data.by is None else None
-        fitted = replace(fitted, kept=kept, scales=chosen_for(done.drawn.scales, fitted.n_rows))
+        kept = opened.rows_to_keep if data.by is None else None
+        fitted = replace(fitted, kept=kept, scales=with_n_chosen(done.drawn.scales, fitted.n_rows))
     if data.sample_weight is not None:
         warn_of_few(fitted.n_rows, fitted.total.weight, fitted.total.squared_weight)
     with threads_of_solve(fitted.features.n_components):
         return replace(fitted, answer=recipe.answer_of_pass(fitted, done))
 
 
-def fit_again(recipe: Recipe, fitted: Fitted, batch: CountedBatch) -> Fitted:
+def refit(recipe: Recipe, fitted: Fitted, batch: CountedBatch) -> Fitted:
     """The fit of all rows that are kept, those of one more batch included: a map of their own."""
     kept = batch.kept
     assert kept is not None
-    opened = open_again(recipe.params, fitted.columns, kept.selection, recipe.target)
-    recipe = recipe.again(fitted, opened)
+    opened = open_counted(recipe.params, fitted.columns, kept.selection, recipe.target)
+    recipe = recipe.for_refit(fitted, opened)
     parameters = recipe.checked_parameters(fitted.columns)
     reading = Reading(opened.source, progress=recipe.params.progress)
     plan = recipe.plan(reading, fitted.columns, parameters)
@@ -115,7 +115,7 @@ def fit_again(recipe: Recipe, fitted: Fitted, batch: CountedBatch) -> Fitted:
     found = replace(
         fitted,
         features=done.drawn.features,
-        scales=chosen_for(done.drawn.scales, len(kept)),
+        scales=with_n_chosen(done.drawn.scales, len(kept)),
         plan=done.request.plan,
         n_missing=missing,
         ledger=fitted.ledger + batch.ledger,
@@ -125,8 +125,8 @@ def fit_again(recipe: Recipe, fitted: Fitted, batch: CountedBatch) -> Fitted:
         return replace(found, answer=recipe.answer_of_pass(found, done))
 
 
-def chosen_for(scales: Mapping[str, Array], n_rows: int) -> Mapping[str, Array]:
-    """What is kept beside a map, with the number of rows that it was chosen on."""
+def with_n_chosen(scales: Mapping[str, Array], n_rows: int) -> Mapping[str, Array]:
+    """Scales of a map, with the number of rows that it was chosen on."""
     return {**scales, CHOSEN: np.asarray(n_rows)}
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 CHOSEN = "n_chosen"
-"""Name among what is kept beside a map of the number of rows that it was chosen on."""
+"""Name of the number of rows that a map was chosen on, among its scales."""
 
 UNREAD = ""
 """In place of the content of rows of a label that a fit read once."""
@@ -123,8 +123,8 @@ class CountedBatch:
     ledger: Ledger
     kept: KeptRows | None = None
     """The rows of the model with these, where they are kept."""
-    chooses: bool = False
-    """Whether the map is to be chosen again for them; then there are no sums."""
+    needs_map: bool = False
+    """Whether a map is to be chosen for these rows; then there are no sums."""
 
     @property
     def rows(self) -> int:

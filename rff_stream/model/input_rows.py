@@ -69,7 +69,7 @@ class Opened:
         return source.reader.read(box, *source.arguments(box))
 
     @property
-    def kept(self) -> KeptRows | None:
+    def rows_to_keep(self) -> KeptRows | None:
         """The rows that count; None of rows that are not kept.
 
         They are not in memory, sparse, with missing inputs that are information, or too many.
@@ -157,7 +157,7 @@ def open_later(
     return Opened(source, columns, class_labels=labels, X=checked.X)
 
 
-def open_again(params: Any, columns: Columns, selection: Selection, target: Target) -> Opened:
+def open_counted(params: Any, columns: Columns, selection: Selection, target: Target) -> Opened:
     """Rows that were counted, as arrays in the columns of a fit: their values were checked then."""
     labels = None
     if target == "labels":

@@ -163,8 +163,8 @@ class Recipe(ABC):
         """Rows that come later, by the columns and conditions of the fit."""
         return open_later(self.params, fitted.columns, chosen_alike(fitted, data), self.target)
 
-    def again(self, fitted: Fitted, opened: Opened) -> Self:
-        """How the rows of a fit and later ones are read together, for a map of their own."""
+    def for_refit(self, fitted: Fitted, opened: Opened) -> Self:
+        """The recipe of a new fit to the rows of an earlier one and later rows together."""
         return self
 
     @abstractmethod

@@ -27,7 +27,7 @@ from rff_stream.model.file_batches import (
     forget_here,
     read_file,
 )
-from rff_stream.model.fit import fit, fit_again, solve
+from rff_stream.model.fit import fit, refit, solve
 from rff_stream.model.fitted import CountedBatch, Fitted, Ledger
 from rff_stream.model.input_rows import Opened
 from rff_stream.model.kept_rows import GROWTH
@@ -168,10 +168,10 @@ def count_rows(
     """A batch with the sums of its rows; without sums where the map is to be chosen again."""
     kept, before = None, fitted.kept
     if before is not None and len(before) == fitted.n_rows:  # else others came or went since
-        more = opened.kept
+        more = opened.rows_to_keep
         kept = None if more is None else before + more
     if kept is not None and len(kept) >= GROWTH * fitted.n_chosen:
-        return replace(batch, seen=opened.source.n_rows or 0, kept=kept, chooses=True)
+        return replace(batch, seen=opened.source.n_rows or 0, kept=kept, needs_map=True)
     groups, seen = recipe.read_more(fitted, opened, row, grouped=grouped)
     return replace(batch, groups=groups, seen=seen, kept=kept)
 
@@ -289,8 +289,8 @@ def add_batches(recipe: Recipe, fitted: Fitted, added: tuple[CountedBatch, ...])
     """A model in memory with some batches more, and its answer."""
     if not added:
         return fitted
-    if added[0].chooses:
-        return fit_again(recipe, fitted, added[0])
+    if added[0].needs_map:
+        return refit(recipe, fitted, added[0])
     kept = added[0].kept if len(added) == 1 else None
     assert fitted.groups is not None
     groups, ledger, apart = fitted.groups, fitted.ledger, fitted.batches

@@ -391,7 +391,10 @@ def test_the_default_draws_as_many_cells_as_fit_the_memory(rng):
         given.fit(X, y)
 
 
-def test_the_solve_keeps_factors_of_landmarks_of_the_row_sample_alone(rng):
+def test_the_solve_keeps_factors_of_landmarks_of_the_row_sample_alone(rng, monkeypatch):
+    few = model(features=Cells(16, 2, 64), sample_rows=20).fit(*rows(rng, n=3000)).features_
+    assert len(few._factors) == 2 * 64, "they are little"
+    monkeypatch.setattr("rff_stream.cells.map.LITTLE", 0)
     X, y = rows(rng, n=3000)
     fit = model(features=Cells(16, 2, 64), sample_rows=20).fit(X, y)
     features, sample = fit.features_, fit.moments_.sample.rows[:, : X.shape[1]]
