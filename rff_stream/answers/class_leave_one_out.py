@@ -7,7 +7,7 @@ without that row: nothing is read or fitted again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from rff_stream.losses.descent import Point
 from rff_stream.losses.penalised import Penalised
 from rff_stream.moments.class_moments import ClassMoments, one_hot
 from rff_stream.moments.copies import HeldOut
+from rff_stream.stored_fields import NOT_STORED
 from rff_stream.systems.spectrum import Spectrum
 
 LEAST_LEFT = 0.05
@@ -43,7 +44,8 @@ class LinearClassifier:
     intercept: Float64  # (K,)
     alpha: float
     df: float
-    selection: Selection | None = None  # scores of every α, where it was chosen
+    selection: Selection | None = field(default=None, metadata=NOT_STORED)
+    """Scores of every α, where it was chosen."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -56,9 +56,9 @@ class Density:
     deviations: Float64  # (R, K), D, so that Σₖ (zᵀDₖ)² is the variance of q over data like these
     block: int  # columns of one independent draw; 0 where the columns are not random
     log_integral: float  # log ∫κ
-    log_lowest: float = -math.inf
+    log_lowest: float
     """Log of the floor, in 1/(unit of input)ᵈ; −∞ if the spread of the data is not known."""
-    log_mass: float = 0.0  # log ∫p̂ where the rows are, which a score divides by
+    log_mass: float  # log ∫p̂ where the rows are, which a score divides by
 
     def __call__(self, Z: Array) -> DensityEstimate:
         """Densities with their errors at feature rows Z (n, R)."""
@@ -143,6 +143,7 @@ def density(
         block=independent_columns(features),
         log_integral=log_integral(kernel, features.n_inputs),
         log_lowest=log_lowest(moments),
+        log_mass=0.0,
     )
     return replace(found, log_mass=log_mass(found, features, moments))
 

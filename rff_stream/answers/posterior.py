@@ -10,7 +10,8 @@ serves evidence, posterior and ridge as that of the map's own prior, Σ = diag(s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -22,6 +23,7 @@ from rff_stream.answers.duplicate_rows import nearest
 from rff_stream.errors import warn
 from rff_stream.moments import Moments
 from rff_stream.moments.copies import group_copies
+from rff_stream.stored_fields import stored
 from rff_stream.systems.normal_equations import ridge_system
 from rff_stream.systems.spectrum import Spectrum
 
@@ -49,6 +51,11 @@ class Functions:
     def __call__(self, Z: Array) -> Float64:
         """Values (S, n, T) at feature rows Z (n, R)."""
         return np.asarray(Z @ self.coef + self.intercept[:, None])
+
+
+def _inverse(weight: float) -> float:
+    """What of a weight, which may be infinite, is stored."""
+    return 1 / weight if weight else math.inf
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,8 +89,8 @@ class Posterior:
     rotation: Float64
     eigenvalues: Float64
     feature_mean: Float64
-    weight: float
-    misfit: Float64 | None = None
+    weight: float = field(metadata=stored("inverse_weight", write=_inverse, read=_inverse))
+    misfit: Float64 | None = field(default=None, metadata=stored("misfit_variance"))
     copies: float = 1.0
 
     def mean(self, Z: Array) -> Float64:

@@ -13,7 +13,7 @@ Between the coordinates and x*, noise in the directions that were left out is go
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import linalg
@@ -23,6 +23,7 @@ from rff_stream.answers.dual import leading_of_rows
 from rff_stream.features.base import FeatureMap
 from rff_stream.features.functionals import derivative
 from rff_stream.moments import Moments
+from rff_stream.stored_fields import NOT_STORED, stored
 from rff_stream.systems.normal_equations import scatter_about
 from rff_stream.systems.spectrum import span_of_few_rows
 
@@ -34,11 +35,12 @@ LENGTHS = 2.0 ** np.arange(3, -8, -1)
 class Components:
     """The leading components of centred feature rows."""
 
-    rotation: Float64  # (R, q), S^½U: coordinates of a row are (z − z̄) rotation
+    rotation: Float64 = field(metadata=stored(write=np.ascontiguousarray))
+    """(R, q), S^½U: coordinates of a row are (z − z̄) rotation."""
     feature_mean: Float64  # (R,): z̄
     variance: Float64  # (q,): of the rows along each component, in units of κ(0), decreasing
-    total_variance: float  # of all R components
-    weight: float  # Σw
+    total_variance: float = field(metadata=NOT_STORED)  # of all R components
+    weight: float = field(metadata=NOT_STORED)  # Σw
 
     @property
     def variance_ratio(self) -> Float64:

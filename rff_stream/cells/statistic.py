@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from rff_stream.cells.map import LocalFeatures
-from rff_stream.cells.moments import CellAccumulator, CellMoments, precision_at_rest
-from rff_stream.contracts import Packed, Sink
+from rff_stream.cells.moments import CellAccumulator, precision_at_rest
+from rff_stream.contracts import Sink
 from rff_stream.families.protocol import SumRequest
 from rff_stream.moments import AugmentedRow
-from rff_stream.statistics.moment_statistics import MomentSink, pack_moments, unpack_moments
+from rff_stream.statistics.moment_statistics import MomentPacking, MomentSink
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CellStatistic:
+class CellStatistic(MomentPacking):
     """:class:`~rff_stream.cells.moments.CellMoments` of rows [x, y, w]."""
 
     features: LocalFeatures  # as in CellAccumulator, like all up to ``sample_rows``
@@ -41,10 +41,3 @@ class CellStatistic:
                 sample_rows=self.sample_rows,
             )
         )
-
-    def pack(self, value: CellMoments) -> Packed:
-        return pack_moments(value)
-
-    def unpack(self, packed: Packed) -> CellMoments:
-        moments: CellMoments = unpack_moments(packed, self.row)
-        return moments

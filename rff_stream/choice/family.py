@@ -55,6 +55,7 @@ from rff_stream.planning import PlanRequest, fits, plan_for
 from rff_stream.predictors import StackedMean, StackedStd
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
+from rff_stream.stored_fields import pack_fields, unpack_fields
 
 logger = logging.getLogger("rff_stream")
 
@@ -169,17 +170,11 @@ class ChoiceAnswer:
 
     def pack(self) -> Packed:
         """Names, weights and errors of the candidates, and what each that is kept says."""
-        choice, kept = self.choice, {i: each.pack() for i, each in self.processes.items()}
+        kept = {i: each.pack() for i, each in self.processes.items()}
         own = {f"p{i}_{name}": a for i, each in kept.items() for name, a in each.arrays.items()}
-        own |= {
-            "choice_weights": choice.weights,
-            "choice_errors": np.asarray(choice.errors, np.float64),
-            "choice_error": choice.error,
-            "choice_rows": np.array([choice.rows], np.int64),
-            "noise_factor": self.noise_factor,
-        }
-        said = [[i, each.plain] for i, each in kept.items()]
-        return Packed({"choice": {"names": list(choice.names), "kept": said}}, own)
+        plain, arrays = pack_fields(self.choice)
+        plain["kept"] = [[i, each.plain] for i, each in kept.items()]
+        return Packed({"choice": plain}, own | arrays | {"noise_factor": self.noise_factor})
 
     def _weights(self) -> Float64:
         return self.choice.weights[list(self.processes)]
@@ -338,13 +333,7 @@ class ChoiceFamily(Family):
             processes[i] = family_of(maps[i]).restore(
                 StoredAnswer(maps[i], named, own, stored.targets, total), variances=True
             )
-        choice = Choice(
-            tuple(plain["names"]),
-            arrays["choice_errors"],
-            arrays["choice_weights"],
-            arrays["choice_error"],
-            int(arrays["choice_rows"][0]),
-        )
+        choice = unpack_fields(Choice, plain, arrays)
         return ChoiceAnswer(choice, maps, processes, arrays["noise_factor"])
 
 

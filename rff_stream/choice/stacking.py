@@ -11,13 +11,14 @@ squared error is below that of the best model by more than one standard error of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, combinations
 
 import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import COVERAGE, NORMAL
+from rff_stream.stored_fields import stored
 
 STANDARD_ERRORS = 1.0
 """Number of standard errors of the difference by which a weighted mean must be better than one
@@ -34,13 +35,15 @@ JITTER = 1e-10
 class Choice:
     """What was compared, and what was taken."""
 
-    names: tuple[str, ...]  # of K str: the candidates
-    errors: Float64
+    names: tuple[str, ...] = field(metadata=stored(plain=True, write=list, read=tuple))
+    """Of the K candidates."""
+    errors: Float64 = field(metadata=stored("choice_errors"))
     """(K, T), leave-one-out RMSE of each model on the row sample, in units of y; inf for a model
     that was left out."""
-    weights: Float64  # (K, T): of the answer; they add to 1 for each target
-    error: Float64  # (T,): leave-one-out RMSE of the answer
-    rows: int  # of the sample
+    weights: Float64 = field(metadata=stored("choice_weights"))
+    """(K, T), of the answer; they add to 1 for each target."""
+    error: Float64 = field(metadata=stored("choice_error"))  # (T,): of the answer, like errors
+    rows: int = field(metadata=stored("choice_rows"))  # of the sample
 
     @property
     def best(self) -> int:

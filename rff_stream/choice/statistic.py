@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from rff_stream._array import Array
 from rff_stream.choice.moments import CandidateMoments
-from rff_stream.contracts import Packed, Sink, Statistic
+from rff_stream.contracts import Sink, Statistic
 from rff_stream.errors import OutsideGridError
 from rff_stream.moments import AugmentedRow
 from rff_stream.sources.protocol import Rows
-from rff_stream.statistics.moment_statistics import pack_moments, unpack_moments
+from rff_stream.statistics.moment_statistics import MomentPacking
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CandidateStatistic:
+class CandidateStatistic(MomentPacking):
     """:class:`~rff_stream.choice.moments.CandidateMoments` of rows [x, y, w]."""
 
     row: AugmentedRow  # of all maps side by side
@@ -22,13 +22,6 @@ class CandidateStatistic:
 
     def start(self) -> Sink:
         return _Sinks(self)
-
-    def pack(self, value: CandidateMoments) -> Packed:
-        return pack_moments(value)
-
-    def unpack(self, packed: Packed) -> CandidateMoments:
-        moments: CandidateMoments = unpack_moments(packed, self.row)
-        return moments
 
 
 class _Sinks:

@@ -412,7 +412,7 @@ class ClassRecipe(Recipe):
 
     def pack(self, fitted: Fitted) -> Packed:
         answer: ClassAnswer = fitted.answer
-        scale, classes = np.asarray(fitted.length_scale, np.float64), np.asarray(answer.classes)
+        classes = np.asarray(answer.classes)
         plain = {
             "classes": classes.tolist(),
             "class_dtype": classes.dtype.str,
@@ -420,7 +420,7 @@ class ClassRecipe(Recipe):
             "n_passes": answer.n_passes,
             "converged": answer.converged,
         }
-        return Packed(plain, answer.log_odds.arrays() | {"length_scale": scale})
+        return Packed(plain, answer.log_odds.arrays() | fitted.stored_scale)
 
     def restore(self, fitted: Fitted, packed: Packed) -> ClassAnswer:
         plain = packed.plain

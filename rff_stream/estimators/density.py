@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ from rff_stream.moments.copies import distinct_rows
 from rff_stream.pilot import Pilot
 from rff_stream.predictors import AnswerPredictor
 from rff_stream.sources import Columns
+from rff_stream.stored_fields import pack_fields, unpack_fields
 
 RULES = {"scott": scott_factor, "silverman": silverman_factor}
 CANDIDATES = np.geomspace(0.05, 1.5, 40)
@@ -376,28 +377,15 @@ class DensityRecipe(RowsRecipe):
 
     def pack(self, fitted: Fitted) -> Packed:
         found: Density = fitted.answer.density
-        arrays = {
-            "coef": found.coef,
-            "deviations": found.deviations,
-            "block": np.array([found.block]),
-            "log_integral": np.array([found.log_integral]),
-            "log_lowest": np.array([max(found.log_lowest, np.finfo(np.float64).min)]),
-            "log_mass": np.array([found.log_mass]),
-            "bandwidth": np.asarray(fitted.answer.bandwidth, np.float64),
-        }
-        return Packed({}, arrays)
+        finite = max(found.log_lowest, np.finfo(np.float64).min)
+        packed = Packed(*pack_fields(replace(found, log_lowest=finite)))
+        bandwidth = np.asarray(fitted.answer.bandwidth, np.float64)
+        return packed.with_arrays({"bandwidth": bandwidth})
 
     def restore(self, fitted: Fitted, packed: Packed) -> DensityAnswer:
-        arrays = packed.arrays
-        found = Density(
-            coef=arrays["coef"],
-            deviations=arrays["deviations"],
-            block=int(arrays["block"][0]),
-            log_integral=float(arrays["log_integral"][0]),
-            log_lowest=float(arrays["log_lowest"][0]) if "log_lowest" in arrays else -np.inf,
-            log_mass=float(arrays["log_mass"][0]) if "log_mass" in arrays else 0.0,
-        )
-        scale = arrays["bandwidth"]
+        before = {"log_lowest": np.full(1, -np.inf), "log_mass": np.zeros(1)}
+        found = unpack_fields(Density, {}, {**before, **packed.arrays})
+        scale = packed.arrays["bandwidth"]
         return DensityAnswer(found, float(scale) if scale.ndim == 0 else scale)
 
 

@@ -33,6 +33,7 @@ from rff_stream.model.predict import values_of_rows
 from rff_stream.pilot import Pilot
 from rff_stream.predictors import AnswerPredictor
 from rff_stream.sources import Columns
+from rff_stream.stored_fields import pack_fields, unpack_fields
 
 MOST_PAIRED = 500
 """Sampled rows whose distances from each other have the median that is used: 1 MB."""
@@ -260,18 +261,9 @@ class ComponentsRecipe(RowsRecipe):
 
     def pack(self, fitted: Fitted) -> Packed:
         found: Components = fitted.answer
-        arrays = {
-            "rotation": np.ascontiguousarray(found.rotation),
-            "feature_mean": found.feature_mean,
-            "variance": found.variance,
-            "totals": np.array([found.total_variance, found.weight]),
-            "length_scale": np.asarray(fitted.length_scale, np.float64),
-        }
-        return Packed({}, arrays)
+        totals = {"totals": np.array([found.total_variance, found.weight])}
+        return Packed(*pack_fields(found)).with_arrays(totals | fitted.stored_scale)
 
     def restore(self, fitted: Fitted, packed: Packed) -> Components:
-        arrays = packed.arrays
-        total, weight = arrays["totals"].tolist()
-        return Components(
-            arrays["rotation"], arrays["feature_mean"], arrays["variance"], total, weight
-        )
+        total, weight = packed.arrays["totals"].tolist()
+        return unpack_fields(Components, {}, packed.arrays, total_variance=total, weight=weight)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from os import PathLike
 from typing import Any, ClassVar, Self
 
@@ -45,6 +46,7 @@ from rff_stream.moments.class_moments import class_row
 from rff_stream.predictors import AnswerPredictor
 from rff_stream.sources import Columns, Selection
 from rff_stream.sources.protocol import Rows
+from rff_stream.stored_fields import NOT_STORED, pack_fields, stored, unpack_fields
 from rff_stream.systems.normal_equations import ridge_system
 
 EVERY_ROW = (
@@ -216,15 +218,18 @@ class Exponential:
         return np.asarray(np.exp(Z @ self.coef + self.intercept))
 
 
+SPEC = stored(plain=True, write=operator.methodcaller("spec"), read=regression_loss)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LossAnswer:
     """The scores of least loss."""
 
     linear: LinearAnswer  # f = μ + zβ
-    loss: RegressionLoss
-    n_passes: int
-    converged: bool
-    objective: tuple[float, ...] = ()
+    loss: RegressionLoss = field(metadata=SPEC)
+    n_passes: int = field(metadata=stored(plain=True))
+    converged: bool = field(metadata=stored(plain=True))
+    objective: tuple[float, ...] = field(default=(), metadata=NOT_STORED)
     support: Float64 | None = None  # (m, d): sampled rows on or outside of the tube
     support_share: float = np.nan
 
@@ -263,12 +268,7 @@ class LossAnswer:
 
     def pack(self) -> Packed:
         """The linear answer, the rows that hold it, the loss and the passes."""
-        plain = {"loss": self.loss.spec(), "n_passes": self.n_passes, "converged": self.converged}
-        found = Packed(plain, self.linear.pack().arrays)
-        if self.support is None:
-            return found
-        share = np.array([self.support_share])
-        return found.with_arrays({"support": self.support, "support_share": share})
+        return Packed(*pack_fields(self))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -355,11 +355,7 @@ class LossRecipe(RegressionRecipe):
         )
 
     def restore(self, fitted: Fitted, packed: Packed) -> LossAnswer:
-        linear: Any = fitted.family.restore(self.stored(fitted, packed), variances=False)
-        plain, support = packed.plain, packed.arrays.get("support")
-        share = float(packed.arrays["support_share"][0]) if support is not None else np.nan
-        loss = regression_loss(plain["loss"])
-        return LossAnswer(linear, loss, plain["n_passes"], plain["converged"], (), support, share)
+        return unpack_fields(LossAnswer, packed.plain, packed.arrays, features=fitted.features)
 
 
 def with_support(answer: LossAnswer, rows: Rows, width: float) -> LossAnswer:

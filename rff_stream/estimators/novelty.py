@@ -34,6 +34,7 @@ from rff_stream.pilot import Pilot
 from rff_stream.predictors import AnswerPredictor, LinearPredictor
 from rff_stream.sources import Columns
 from rff_stream.statistics.scores import HistogramStatistic
+from rff_stream.stored_fields import pack_fields, unpack_fields
 
 MOST_PASSES = 8
 """Over histograms, each nine times as wide as the last: 5·10⁶ of the first widths are looked at."""
@@ -205,7 +206,7 @@ class NoveltyAnswer:
 
     coef: Float64  # (R,): score(x) = z(x)ᵀ coef, where it is not whitened
     offset: float  # the threshold
-    whitened: Whitened | None
+    whitened: Whitened | None = None
 
 
 def scorer_of(fitted: Fitted) -> RowFunction:
@@ -308,18 +309,7 @@ class NoveltyRecipe(RowsRecipe):
         return {"offset_": fitted.answer.offset, "length_scale_": fitted.length_scale}
 
     def pack(self, fitted: Fitted) -> Packed:
-        answer: NoveltyAnswer = fitted.answer
-        arrays = {
-            "coef": answer.coef,
-            "offset": np.array([answer.offset]),
-            "length_scale": np.asarray(fitted.length_scale, np.float64),
-        }
-        if answer.whitened is not None:
-            arrays |= {"mean": answer.whitened.mean, "rotation": answer.whitened.rotation}
-        return Packed({}, arrays)
+        return Packed(*pack_fields(fitted.answer)).with_arrays(fitted.stored_scale)
 
     def restore(self, fitted: Fitted, packed: Packed) -> NoveltyAnswer:
-        arrays = packed.arrays
-        there = "rotation" in arrays
-        white = Whitened(arrays["mean"], arrays["rotation"]) if there else None
-        return NoveltyAnswer(arrays["coef"], float(arrays["offset"][0]), white)
+        return unpack_fields(NoveltyAnswer, {}, packed.arrays)

@@ -83,9 +83,8 @@ class RegressionRecipe(Recipe):
         return found | searched(fitted)
 
     def pack(self, fitted: Fitted) -> Packed:
-        answer: RidgeAnswer = fitted.answer
-        found, scale = answer.pack(), np.asarray(fitted.length_scale, np.float64)
-        return Packed(found.plain, {"length_scale": scale} | dict(found.arrays))
+        found: Packed = fitted.answer.pack()
+        return Packed(found.plain, fitted.stored_scale | dict(found.arrays))
 
     def totals(self, fitted: Fitted) -> Totals:
         """The sums, and the parameters of a kernel that is chosen after the read."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from rff_stream._array import Array, Float64
+from rff_stream._array import Float64
 from rff_stream.answers.early_stopping import HeldOutError, state_of
 from rff_stream.answers.penalty_selection import Selection
 from rff_stream.answers.ridge import Ridge
@@ -20,24 +20,23 @@ from rff_stream.features import FeatureMap
 from rff_stream.moments import Moments
 from rff_stream.predictors import LinearPredictor
 from rff_stream.statistics.scores import NormalEquationSums
+from rff_stream.stored_fields import NOT_STORED, pack_fields
 from rff_stream.systems.iterative_refinement import refine
 from rff_stream.systems.spectrum import alpha_of_targets, spectrum
-
-LINEAR_ARRAYS = ("coef", "intercept", "alpha", "df", "target_origin")
-"""Fields of a linear answer that a store keeps."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearAnswer:
     """A linear model of feature columns: ŷ = intercept + Z coef."""
 
-    features: FeatureMap
+    features: FeatureMap = field(metadata=NOT_STORED)
     coef: Float64  # (R, T)
     intercept: Float64  # (T,)
     alpha: Float64  # (T,): penalty
     df: Float64  # (T,): effective degrees of freedom of every target
     target_origin: Float64  # (T,), y₀ of the moments: residuals are summed about it
-    selection: Selection | None = None  # scores of every α, where it was chosen
+    selection: Selection | None = field(default=None, metadata=NOT_STORED)
+    """Scores of every α, where it was chosen."""
 
     @classmethod
     def of(
@@ -45,12 +44,6 @@ class LinearAnswer:
     ) -> LinearAnswer:
         """The answer that a ridge regression is."""
         return cls(features, found.coef, found.intercept, found.alpha, found.df, origin, selection)
-
-    @classmethod
-    def from_arrays(cls, features: FeatureMap, arrays: Mapping[str, Array]) -> LinearAnswer:
-        """The answer whose arrays these are, of :meth:`pack`."""
-        coef, intercept, alpha, df, origin = (arrays[name] for name in LINEAR_ARRAYS)
-        return cls(features, coef, intercept, alpha, df, origin)
 
     def mean(self) -> LinearPredictor:
         return LinearPredictor(self.features, self.coef, self.intercept)
@@ -73,8 +66,7 @@ class LinearAnswer:
 
     def pack(self) -> Packed:
         """The same without the scores."""
-        named = {name: np.asarray(getattr(self, name), np.float64) for name in LINEAR_ARRAYS}
-        return Packed({}, named)
+        return Packed(*pack_fields(self))
 
 
 def refine_answer(

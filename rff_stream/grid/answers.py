@@ -6,7 +6,7 @@ Its variance is solved for in the block of the largest modes; what others add is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -27,6 +27,7 @@ from rff_stream.grid.system import (
     toeplitz_spectrum,
 )
 from rff_stream.moments.copies import Observations
+from rff_stream.stored_fields import NOT_STORED, stored
 
 FEWEST_ROWS = 64
 """Smallest number of rows for which a product of axes is searched for."""
@@ -41,20 +42,33 @@ ROWS_OF_BLOCK = 1024
 """Rows whose products with the block are in memory at once: 32 MB."""
 
 
+def _parts(coef: Array) -> Array:
+    """Real and imaginary parts, as a store keeps them."""
+    return np.stack([coef.real, coef.imag])
+
+
+def _joined(parts: Array) -> Array:
+    """Complex numbers from their parts."""
+    real, imaginary = parts
+    return np.asarray(real + 1j * imaginary)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class GridPosterior:
     """A Gaussian process on a grid of frequencies, given the data."""
 
-    features: GridFeatures
-    coef: Array  # (T, half shape) complex128, D u: amplitudes of e^{ij·θ}, in units of y
+    features: GridFeatures = field(metadata=NOT_STORED)
+    coef: Array = field(metadata=stored("grid_coef", write=_parts, read=_joined))
+    """(T, half shape) complex128, D u: amplitudes of e^{ij·θ}, in units of y."""
     trend: Float64  # (p, T): θ, for the columns [1, (x − c)/L]
     target_origin: Float64  # (T,)
     alpha: Float64  # (T,)
     noise_variance: Float64  # (T,)
     signal_variance: Float64  # (T,)
-    steps: int  # of conjugate gradients
+    steps: int = field(metadata=NOT_STORED)  # of conjugate gradients
     residual: Float64  # (T,): ‖r‖/‖rhs‖ that was reached
-    unresolved: float  # share of the kernel's variance at frequencies beyond the grid
+    unresolved: float = field(metadata=NOT_STORED)
+    """Share of the kernel's variance at frequencies beyond the grid."""
     copies: float = 1.0  # how often a row of the fit stands on average
 
     @property

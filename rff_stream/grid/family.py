@@ -72,6 +72,7 @@ from rff_stream.planning import PlanRequest
 from rff_stream.predictors import DirectPredictor
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
+from rff_stream.stored_fields import pack_fields, unpack_fields
 
 PROBES = 4
 """Random vectors for the evidence and the degrees of freedom that are reported."""
@@ -132,21 +133,13 @@ class GridAnswer:
         """Coefficients as pairs of real and imaginary parts, and numbers; kernel and trend."""
         posterior = self.posterior
         scale = length_scale_vector(self.kernel, posterior.features.n_inputs)
-        arrays = {
-            "grid_coef": np.stack([posterior.coef.real, posterior.coef.imag]),
-            "trend": posterior.trend,
-            "target_origin": posterior.target_origin,
-            "alpha": posterior.alpha,
-            "noise_variance": posterior.noise_variance,
-            "signal_variance": posterior.signal_variance,
-            "residual": posterior.residual,
+        numbers = [self.df.mean(), self.evidence_error, posterior.unresolved, posterior.steps]
+        _, arrays = pack_fields(posterior)
+        arrays |= {
             "length_scale": scale,
             "df": self.df,
             "log_marginal_likelihood": self.log_evidence,
-            "numbers": np.array(
-                [self.df.mean(), self.evidence_error, posterior.unresolved, posterior.steps]
-            ),
-            **({"copies": np.array([posterior.copies])} if posterior.copies != 1 else {}),
+            "numbers": np.array(numbers),
         }
         return Packed({"grid": {"kernel": self.kernel.spec(), "trend": self.trend}}, arrays)
 
@@ -483,20 +476,10 @@ def _restore(kind: type[Answer], stored: StoredAnswer) -> Answer:
     """The same from what a store keeps."""
     arrays, plain = stored.arrays, stored.plain["grid"]
     mean_df, error, unresolved, steps = arrays["numbers"].tolist()
-    real, imaginary = arrays["grid_coef"]
-    posterior = GridPosterior(
-        features=stored.features,
-        coef=real + 1j * imaginary,
-        trend=arrays["trend"],
-        target_origin=arrays["target_origin"],
-        alpha=arrays["alpha"],
-        noise_variance=arrays["noise_variance"],
-        signal_variance=arrays["signal_variance"],
-        steps=int(steps),
-        residual=arrays["residual"],
-        unresolved=unresolved,
-        copies=float(arrays.get("copies", [1.0])[0]),
-    )
+    posterior = unpack_fields(
+        GridPosterior, {}, arrays,
+        features=stored.features, steps=int(steps), unresolved=unresolved,
+    )  # fmt: skip
     kernel, evidence = kernel_from_spec(plain["kernel"]), arrays["log_marginal_likelihood"]
     df = arrays.get("df", np.full(len(evidence), mean_df))  # one for all, in older models
     return kind(posterior, kernel, plain["trend"], df, evidence, error, stored.total)

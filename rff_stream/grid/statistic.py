@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rff_stream.contracts import Packed, Sink
+from rff_stream.contracts import Sink
 from rff_stream.grid.map import GridFeatures
-from rff_stream.grid.moments import GridAccumulator, GridMoments
+from rff_stream.grid.moments import GridAccumulator
 from rff_stream.moments import AugmentedRow
-from rff_stream.statistics.moment_statistics import MomentSink, pack_moments, unpack_moments
+from rff_stream.statistics.moment_statistics import MomentPacking, MomentSink
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GridStatistic:
+class GridStatistic(MomentPacking):
     """:class:`~rff_stream.grid.moments.GridMoments` of rows [x, y, w]."""
 
     features: GridFeatures  # as in GridAccumulator, like all up to ``sample_rows``
@@ -21,10 +21,3 @@ class GridStatistic:
 
     def start(self) -> Sink:
         return MomentSink(GridAccumulator(self.features, self.row, self.sample_rows))
-
-    def pack(self, value: GridMoments) -> Packed:
-        return pack_moments(value)
-
-    def unpack(self, packed: Packed) -> GridMoments:
-        moments: GridMoments = unpack_moments(packed, self.row)
-        return moments

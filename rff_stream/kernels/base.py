@@ -43,9 +43,6 @@ def _names_of(name: str, cls: type) -> tuple[str, ...]:
 KERNELS: Registry[ExactKernel] = Registry("kernel", _names_of)
 """Every kernel by its name, also those of other packages once they are imported."""
 
-NOT_STORED: Mapping[str, bool] = {"stored": False}
-"""``metadata`` of a field that a spec cannot hold, such as a function."""
-
 STEP = 2.0**-17
 """Half the relative step of central differences: errors from rounding and curvature are both
 about 1e-10."""
@@ -337,7 +334,9 @@ class ExactKernel(ABC):
     @classmethod
     def _stored_names(cls) -> list[str]:
         own: Any = cls
-        return [field.name for field in fields(own) if field.metadata.get("stored", True)]
+        return [
+            field.name for field in fields(own) if field.metadata.get("stored", True) is not None
+        ]
 
 
 class Kernel(ExactKernel):

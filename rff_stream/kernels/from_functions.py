@@ -11,7 +11,8 @@ from numpy.random import Generator
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import ModelError
-from rff_stream.kernels.base import NOT_STORED, ExactKernel, Kernel, LengthScale
+from rff_stream.kernels.base import ExactKernel, Kernel, LengthScale
+from rff_stream.stored_fields import NOT_STORED
 
 
 def _absent(*_: object) -> Any:

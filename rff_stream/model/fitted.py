@@ -235,6 +235,11 @@ class Fitted:
         return float(scale) if scale.ndim == 0 else scale
 
     @property
+    def stored_scale(self) -> dict[str, Array]:
+        """The same, as a store keeps it beside an answer."""
+        return {"length_scale": np.asarray(self.length_scale, np.float64)}
+
+    @property
     def sampled_rows(self) -> Array:
         """[x, y, w] (m, d + T + 1) of the row sample; no rows for a model that has none."""
         none = np.empty((0, self.n_inputs + len(self.columns.targets) + 1))

@@ -7,9 +7,9 @@ eigenvectors, in inputs over their standard deviations, are the directions along
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -18,11 +18,10 @@ from rff_stream.contracts import Packed, Sink
 from rff_stream.features.normal_scores import NormalScores
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.added_fields import AddedFields
+from rff_stream.stored_fields import NOT_STORED, pack_fields, stored, unpack_fields
 
 ROWS = 4096
 """Rows whose slopes are in memory at once: 1 MB for 30 inputs and one target."""
-
-ARRAYS = ("outer", "origin", "shift", "variance")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,14 +47,14 @@ class GradientProducts(AddedFields):
 
     sums: ClassVar[tuple[str, ...]] = ("outer", "shift", "variance", "weight")
 
-    inputs: tuple[str, ...]
-    targets: tuple[str, ...]
+    inputs: tuple[str, ...] = field(metadata=NOT_STORED)
+    targets: tuple[str, ...] = field(metadata=NOT_STORED)
     outer: Float64
     origin: Float64
     shift: Float64
     variance: Float64
-    weight: float
-    n: int
+    weight: float = field(metadata=stored(plain=True))
+    n: int = field(metadata=stored(plain=True))
 
     def __sizeof__(self) -> int:
         return int(self.outer.nbytes + self.shift.nbytes) + 512
@@ -180,13 +179,13 @@ class GradientStatistic:
 
     def pack(self, value: GradientProducts) -> Packed:
         """The sums."""
-        arrays = {name: getattr(value, name) for name in ARRAYS}
-        return Packed({"weight": value.weight, "n": value.n}, arrays)
+        return Packed(*pack_fields(value))
 
     def unpack(self, packed: Packed) -> GradientProducts:
         """The sums with their names."""
-        own: dict[str, Any] = {**packed.plain, **packed.arrays}
-        return GradientProducts(inputs=self.inputs, targets=self.targets, **own)
+        return unpack_fields(
+            GradientProducts, packed.plain, packed.arrays, inputs=self.inputs, targets=self.targets
+        )
 
 
 class _GradientSink:

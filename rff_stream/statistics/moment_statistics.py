@@ -11,7 +11,7 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.contracts import Packed, Sink
 from rff_stream.features.base import FeatureMap
-from rff_stream.moments import AugmentedRow, Moments
+from rff_stream.moments import AugmentedRow
 from rff_stream.moments.accumulate import Accumulator
 from rff_stream.moments.class_moments import ClassMoments, class_row, one_hot, sorted_labels
 from rff_stream.moments.few_rows import Context, FewRowsSink
@@ -33,8 +33,21 @@ class MomentSink:
         return self._accumulator.result()
 
 
+class MomentPacking:
+    """A statistic of moments of a ``row``: a checkpoint keeps them without it."""
+
+    __slots__ = ()
+    row: AugmentedRow
+
+    def pack(self, value: Any) -> Packed:
+        return pack_moments(value)
+
+    def unpack(self, packed: Packed) -> Any:
+        return unpack_moments(packed, self.row)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class MomentStatistic:
+class MomentStatistic(MomentPacking):
     """:class:`~rff_stream.moments.Moments` of rows [x, y, w]."""
 
     features: FeatureMap  # as in Accumulator, like all up to ``rounds``
@@ -63,12 +76,8 @@ class MomentStatistic:
             )
         )
 
-    def pack(self, value: Moments) -> Packed:
-        return pack_moments(value)
-
-    def unpack(self, packed: Packed) -> Moments:
-        moments: Moments = unpack_moments(packed, self.row, self.order)
-        return moments
+    def unpack(self, packed: Packed) -> Any:
+        return unpack_moments(packed, self.row, self.order)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,7 +6,7 @@ import functools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,7 @@ from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
 from rff_stream.predictors import AnswerPredictor, LinearPredictor
 from rff_stream.statistics.moment_statistics import ClassStatistic, MomentStatistic
+from rff_stream.stored_fields import NOT_STORED, pack_fields, stored, unpack_fields
 from rff_stream.systems.normal_equations import System
 
 logger = logging.getLogger("rff_stream")
@@ -76,20 +77,26 @@ class Laplace:
 
     Parameters
     ----------
-    draws : Functions
+    coef, intercept : (S, R, K), (S, K) float64
     spread : float
         τ; 1 is the posterior.
     """
 
-    draws: Functions
-    spread: float
+    coef: Float64 = field(metadata=stored("draws"))
+    intercept: Float64 = field(metadata=stored("draw_intercepts"))
+    spread: float = field(metadata=stored("laplace"))
+
+    @property
+    def draws(self) -> Functions:
+        """The scores as functions of feature rows."""
+        return Functions(self.coef, self.intercept)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearLogOdds:
     """Log-odds that are linear in feature columns."""
 
-    features: FeatureMap
+    features: FeatureMap = field(metadata=NOT_STORED)
     linear: LinearClassifier
     support: Float64 | None = None
     """(3, K), for the hinge: the share of the sampled rows on or short of their margin, and the
@@ -126,19 +133,7 @@ class LinearLogOdds:
 
     def arrays(self) -> dict[str, Array]:
         """The same without the scores."""
-        found: dict[str, Array] = {
-            "coef": self.linear.coef,
-            "intercept": np.asarray(self.linear.intercept, np.float64),
-            "alpha": np.array([self.linear.alpha]),
-            "df": np.array([self.linear.df]),
-        }
-        if self.support is not None:
-            found["support"] = self.support
-        if self.laplace is not None:
-            draws = self.laplace.draws
-            found |= {"draws": draws.coef, "draw_intercepts": draws.intercept}
-            found["laplace"] = np.array([self.laplace.spread])
-        return found
+        return pack_fields(self)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,13 +210,7 @@ class WholeClasses:
         )
 
     def restore(self, features: Any, arrays: Mapping[str, Array]) -> LinearLogOdds:
-        alpha, df = float(arrays["alpha"][0]), float(arrays["df"][0])
-        linear = LinearClassifier(arrays["coef"], arrays["intercept"], alpha, df)
-        laplace = None
-        if "draws" in arrays:
-            draws = Functions(arrays["draws"], arrays["draw_intercepts"])
-            laplace = Laplace(draws, float(arrays["laplace"][0]))
-        return LinearLogOdds(features, linear, arrays.get("support"), laplace)
+        return unpack_fields(LinearLogOdds, {}, arrays, features=features)
 
 
 def _penalty(
@@ -266,13 +255,13 @@ def _laplace(request: LossRequest, problem: Penalised, theta: Float64) -> Laplac
         )  # fmt: skip
     if spread == 0:  # the fit itself
         coef, intercept = problem.linear(theta)
-        return Laplace(Functions(coef[None], intercept[None]), 0.0)
+        return Laplace(coef[None], intercept[None], 0.0)
     statistic = with_curvatures(_statistic(request), request.row, *problem.linear(theta))
     curvatures = request.passes(statistic).curvatures
     draws = laplace_functions(
         problem, theta, curvatures, n_draws=DRAWS, rng=np.random.default_rng(0), spread=spread
     )
-    return Laplace(draws, spread)
+    return Laplace(draws.coef, draws.intercept, spread)
 
 
 def _descent(

@@ -50,6 +50,7 @@ from rff_stream.predictors import AnswerPredictor, FunctionPredictor, LinearPred
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moment_statistics import MomentStatistic
+from rff_stream.stored_fields import pack_fields, unpack_fields
 from rff_stream.systems.spectrum import Floor, warn_at_floor
 from rff_stream.whole.classes import WholeClasses
 from rff_stream.whole.gap_remedy import CheckRows, safe_alpha, safe_evidence
@@ -65,10 +66,6 @@ the error."""
 FLOOR_A_ROW = 4e-9
 """A penalty below this times n is near η of float32 sums: η/n was 3e-9 at 50,000 rows, 6e-10 at
 a million, and what is rounded is felt before α reaches η."""
-
-
-VARIANCES = ("noise_variance", "signal_variance", "log_marginal_likelihood")
-"""The same of a process, beside its mean and its posterior."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,36 +136,7 @@ class ProcessAnswer:
 
     def pack(self) -> Packed:
         """The same; the posterior by its eigenvectors."""
-        posterior, own = self.posterior, {name: getattr(self, name) for name in VARIANCES}
-        own |= {
-            "rotation": posterior.rotation,
-            "eigenvalues": posterior.eigenvalues,
-            "feature_mean": posterior.feature_mean,
-            "inverse_weight": np.array([1 / posterior.weight]),
-        }
-        if posterior.misfit is not None:
-            own["misfit_variance"] = posterior.misfit
-        if posterior.copies != 1:
-            own["copies"] = np.array([posterior.copies])
-        return self.linear.pack().with_arrays(own)
-
-    @classmethod
-    def from_arrays(cls, linear: LinearAnswer, arrays: Mapping[str, Array]) -> ProcessAnswer:
-        """The process whose arrays these are, of :meth:`pack`, with its mean."""
-        inverse = float(arrays["inverse_weight"][0])
-        posterior = Posterior(
-            coef=arrays["coef"],
-            intercept=arrays["intercept"],
-            alpha=arrays["alpha"],
-            noise_variance=arrays["noise_variance"],
-            rotation=arrays["rotation"],
-            eigenvalues=arrays["eigenvalues"],
-            feature_mean=arrays["feature_mean"],
-            weight=1 / inverse if inverse else np.inf,
-            misfit=arrays.get("misfit_variance"),
-            copies=float(arrays.get("copies", [1.0])[0]),
-        )
-        return cls(linear, posterior, *(arrays[name] for name in VARIANCES))
+        return Packed(*pack_fields(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +203,11 @@ class WholeFamily(Family):
         return _ridge(totals, alpha, fit_intercept, refine)
 
     def restore(self, stored: StoredAnswer, *, variances: bool) -> LinearAnswer | ProcessAnswer:
-        linear = LinearAnswer.from_arrays(stored.features, stored.arrays)
-        return ProcessAnswer.from_arrays(linear, stored.arrays) if variances else linear
+        kind: type[Any] = ProcessAnswer if variances else LinearAnswer
+        found: LinearAnswer | ProcessAnswer = unpack_fields(
+            kind, {}, stored.arrays, features=stored.features
+        )
+        return found
 
 
 def _ridge(totals: Totals, alpha: Any, fit_intercept: bool, refine: int) -> LinearAnswer:

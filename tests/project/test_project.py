@@ -37,6 +37,7 @@ ROOMS = [
         "process_memory",
         "registry",
         "side_by_side",
+        "stored_fields",
         "text_formatting",
         "remote_calls",
     },
