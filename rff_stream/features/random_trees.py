@@ -91,12 +91,14 @@ class Partition:
         directions = np.zeros((n_trees, n_cells - 1, d))
         thresholds = np.zeros((n_trees, n_cells - 1))
         for tree in range(n_trees):
-            rows = {0: np.arange(len(X))}
+            rows = {0: columns}
             for node in range(n_cells - 1):
                 own = rows.pop(node)
-                direction, threshold, right = _choose_cut(columns[:, own], scale, rng)
+                direction, threshold, right = _choose_cut(own, scale, rng)
                 directions[tree, node], thresholds[tree, node] = direction, threshold
-                rows[2 * node + 1], rows[2 * node + 2] = own[~right], own[right]
+                if 2 * node + 1 < n_cells - 1:
+                    for child, goes in enumerate((~right, right), 2 * node + 1):
+                        rows[child] = own.take(np.flatnonzero(goes), axis=1)
         return cls(origin, directions, thresholds)
 
     @property
@@ -222,18 +224,21 @@ def _choose_cut(
             continue
         direction = drawn / length / scale
         scores = _scores(columns, direction)
-        threshold = _between(np.sort(scores), round(share * m))
+        threshold = _between(scores, round(share * m))
         if threshold is not None:
             return direction, threshold, scores > threshold
     return np.zeros(d), 0.0, np.zeros(m, bool)
 
 
 def _between(scores: Float64, place: int) -> float | None:
-    """A value between two different scores next to ``place``; None where all are equal."""
-    gaps = np.flatnonzero(scores[1:] > scores[:-1]) + 1
-    if not len(gaps):
-        return None
-    at = int(gaps[np.argmin(abs(gaps - place))])
-    low, high = float(scores[at - 1]), float(scores[at])
+    """A value between two different scores next to a place of their order; None: all are equal."""
+    ordered, at = np.partition(scores, (place - 1, place)), place
+    if not ordered[at] > ordered[at - 1]:  # a sort takes four times as long
+        ordered = np.sort(scores)
+        gaps = np.flatnonzero(ordered[1:] > ordered[:-1]) + 1
+        if not len(gaps):
+            return None
+        at = int(gaps[np.argmin(abs(gaps - place))])
+    low, high = float(ordered[at - 1]), float(ordered[at])
     middle = low + (high - low) / 2
     return middle if low <= middle < high else low

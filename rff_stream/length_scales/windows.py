@@ -7,7 +7,7 @@ from numpy.random import Generator
 
 from rff_stream._array import Array, Float64
 from rff_stream.length_scales.window_evidence import RowWindow, rows_along
-from rff_stream.pilot import Pilot, near_rows
+from rff_stream.pilot import Pilot, near_rows, smallest
 
 
 def compact_windows(
@@ -21,7 +21,7 @@ def compact_windows(
 def nearest_to_median(rows: RowWindow, matrix: Float64, size: int) -> RowWindow:
     """The ``size`` rows that are nearest to the median row, in the metric of a matrix."""
     distance = (((rows.x - np.median(rows.x, axis=0)) @ matrix) ** 2).sum(axis=1)
-    return rows.part(np.sort(np.argsort(distance, kind="stable")[:size]))
+    return rows.part(smallest(distance, size))
 
 
 def scattered_windows(rows: RowWindow, *, size: int, count: int, rng: Generator) -> list[RowWindow]:

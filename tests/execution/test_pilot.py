@@ -18,7 +18,14 @@ from rff_stream.errors import DataError, NumericalWarning
 from rff_stream.execution import Reading
 from rff_stream.features import FourierFeatures
 from rff_stream.kernels import Gaussian
-from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot, augmented_row, weighted_median
+from rff_stream.pilot import (
+    PILOT_BLOCKS,
+    PILOT_ROWS,
+    Pilot,
+    augmented_row,
+    smallest,
+    weighted_median,
+)
 from rff_stream.sources import open_source
 
 
@@ -373,3 +380,11 @@ rs.KernelRidge(n_components=32, progress=False).fit(x, x[:, 0])
 """
     with pytest.warns(NumericalWarning, match="constant in the 300 pilot rows"):
         exec(program, {"np": np, "rs": rs})
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 999, 1000, 2000])
+def test_the_nearest_rows_are_the_first_of_a_stable_sort(size: int) -> None:
+    rng = np.random.default_rng(0)
+    for values in (rng.normal(size=1000), rng.integers(0, 9, 1000) / 3, np.zeros(1000)):
+        expected = np.sort(np.argsort(values, kind="stable")[:size])
+        assert smallest(values, size).tolist() == expected.tolist()
