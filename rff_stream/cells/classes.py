@@ -57,7 +57,7 @@ log-loss smaller, .341 to .338, and errors more, .153 to .158; with 2,000 of 3,2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellLogOdds:
-    """Log-odds a·f + b + Bᵀx of scores f in cells."""
+    """a·f + b + Bᵀx of scores f in cells; see :class:`~rff_stream.families.protocol.LogOdds`."""
 
     posterior: LocalPosterior  # of the one-hot classes
     calibration: Calibration
@@ -117,7 +117,10 @@ SQUARED_ONLY = (
 
 @dataclass(frozen=True, slots=True)
 class CellClasses:
-    """One-hot classes as targets of the moments of cells."""
+    """One-hot classes as targets of the moments of cells.
+
+    See :class:`~rff_stream.families.protocol.ClassFamily`.
+    """
 
     def check(self, loss: str, alpha: float | str) -> None:
         if loss != "squared":

@@ -118,7 +118,10 @@ class CellFunction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellAnswer:
-    """The mean of a process in the cells of random trees."""
+    """The mean of a process in the cells of random trees.
+
+    Its methods are those of a :class:`~rff_stream.families.protocol.RidgeAnswer`.
+    """
 
     posterior: LocalPosterior
     log_evidence: Float64  # (T,): log p(y) as the mean over trees
@@ -154,7 +157,7 @@ class CellAnswer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellProcess(CellAnswer):
-    """The same with its uncertainty."""
+    """The same with its uncertainty: a :class:`~rff_stream.families.protocol.Process`."""
 
     def std(self, noise: bool) -> RowFunction:
         std = functools.partial(LocalPosterior.std, noise=noise)

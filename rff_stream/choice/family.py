@@ -83,7 +83,10 @@ REFUSES = {
 
 @dataclass(frozen=True, eq=False)
 class ChoiceAnswer:
-    """One candidate, or a weighted mean of some."""
+    """One candidate, or a weighted mean of some.
+
+    Its methods are those of a :class:`~rff_stream.families.protocol.Process`.
+    """
 
     choice: Choice
     features: tuple[Any, ...]  # of all candidates

@@ -180,6 +180,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
 
     @functools.cached_property
     def rows_of_coordinates_(self) -> RowsOfCoordinates:
+        """What ``inverse_transform`` predicts rows by, with ``fit_inverse_transform``."""
         rows, known = self._sampled_rows("Fit")
         return RowsOfCoordinates.of(rows, known, as_kernel(self.kernel), self.alpha)
 

@@ -223,7 +223,7 @@ SPEC = stored(plain=True, write=operator.methodcaller("spec"), read=regression_l
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossAnswer:
-    """The scores of least loss."""
+    """The scores of least loss: a :class:`~rff_stream.families.protocol.RidgeAnswer`."""
 
     linear: LinearAnswer  # f = μ + zβ
     loss: RegressionLoss = field(metadata=SPEC)

@@ -27,7 +27,10 @@ from rff_stream.systems.spectrum import alpha_of_targets, spectrum
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearAnswer:
-    """A linear model of feature columns: ŷ = intercept + Z coef."""
+    """A linear model of feature columns: ŷ = intercept + Z coef.
+
+    Its methods are those of a :class:`~rff_stream.families.protocol.RidgeAnswer`.
+    """
 
     features: FeatureMap = field(metadata=NOT_STORED)
     coef: Float64  # (R, T)

@@ -265,12 +265,10 @@ class RowwiseMap(NamedMap):
     def from_spec(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Self:
         """The map that gave this spec, bit for bit; its fields are those of the class.
 
-        Raises ModelError: when a field is missing, of another kind, or too many.
-
         Raises
         ------
         ModelError
-            If a field is absent, or has a value that the map refuses.
+            If a field is absent, of another kind, or too many, or has a value that the map refuses.
         """
         try:
             fields = cls._fields_of(plain, arrays)

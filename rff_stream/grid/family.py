@@ -90,7 +90,10 @@ a standard deviation is at most 1/√(2·64)."""
 
 @dataclass(frozen=True, eq=False)
 class GridAnswer:
-    """The mean of a process on a grid of frequencies."""
+    """The mean of a process on a grid of frequencies.
+
+    Its methods are those of a :class:`~rff_stream.families.protocol.RidgeAnswer`.
+    """
 
     posterior: GridPosterior
     kernel: Kernel  # with its length-scales in units of the inputs
@@ -146,7 +149,7 @@ class GridAnswer:
 
 @dataclass(frozen=True, eq=False)
 class GridProcess(GridAnswer):
-    """The same with its uncertainty."""
+    """The same with its uncertainty: a :class:`~rff_stream.families.protocol.Process`."""
 
     @cached_property
     def system(self) -> GridSystem:

@@ -357,13 +357,10 @@ class GridFeatures(NamedMap):
     def angles(self, X: Array) -> Float64:
         """2π(x − c)/L, contiguous (d, n), in float64.
 
-        Raises DataError: naming the first row beyond the reach of the grid, its input and its
-        value.
-
         Raises
         ------
         OutsideGridError
-            If a row lies outside the box of the grid.
+            If a row lies beyond the reach of the grid: names the first, its input and its value.
         """
         shifted = np.asarray(X, np.float64) - self.centre
         outside = ~self._reached(shifted)

@@ -44,12 +44,10 @@ class AddedFields(ABC):
     def target_index(self, target: str | None) -> int:
         """The number of a target; of the only one, where none is named.
 
-        Raises ValueError: if no target has this name, or there are several to name one of.
-
         Raises
         ------
         ValueError
-            If there is no such target.
+            If no target has this name, or there are several to name one of.
         """
         if target not in (None, *self.targets) or (target is None and len(self.targets) > 1):
             raise ValueError(
@@ -61,12 +59,10 @@ class AddedFields(ABC):
     def require_alike(self, other: Self, what: str, rule: str, *, same: bool = True) -> None:
         """Refuse a value of other inputs or targets, or one that is not the ``same`` otherwise.
 
-        Raises ModelError: naming the columns of both, with ``what`` they are of and the ``rule``.
-
         Raises
         ------
         ModelError
-            If inputs or targets differ.
+            If they differ: names the columns of both, ``what`` they are of and the ``rule``.
         """
         if (self.inputs, self.targets) == (other.inputs, other.targets) and same:
             return

@@ -94,7 +94,10 @@ class Laplace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearLogOdds:
-    """Log-odds that are linear in feature columns."""
+    """Log-odds that are linear in feature columns.
+
+    Its methods are those of :class:`~rff_stream.families.protocol.LogOdds`.
+    """
 
     features: FeatureMap = field(metadata=NOT_STORED)
     linear: LinearClassifier
@@ -138,7 +141,10 @@ class LinearLogOdds:
 
 @dataclass(frozen=True, slots=True)
 class WholeClasses:
-    """One-hot classes as targets of the moments, or gradients of a loss."""
+    """One-hot classes as targets of the moments, or gradients of a loss.
+
+    See :class:`~rff_stream.families.protocol.ClassFamily`.
+    """
 
     def check(self, loss: str, alpha: float | str) -> None:
         """Every loss has an answer."""

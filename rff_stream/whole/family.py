@@ -70,7 +70,10 @@ a million, and what is rounded is felt before α reaches η."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProcessAnswer:
-    """A Gaussian process in the space of the features."""
+    """A Gaussian process in the space of the features.
+
+    Its methods are those of a :class:`~rff_stream.families.protocol.Process`.
+    """
 
     linear: LinearAnswer  # its mean
     posterior: Posterior
