@@ -7,6 +7,7 @@ slope of log p lead to the maximum of as many factored cells as tell it; then al
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ from rff_stream.cells.spectrum import (
     facts_of_rows,
     local_spectrum,
     require_rows,
+    tree_eta,
     tree_spectrum,
 )
 from rff_stream.features.packed_triangle import triangle_size
@@ -38,7 +40,7 @@ no more than 16, all are."""
 
 CLEAR_OF_ROUNDING = 10.0
 """A penalty this many times the η of the sampled cells is above that of the others, too; any
-other is compared with the eigenvalues of every cell."""
+other is compared with the η of every cell."""
 
 WELL_INSIDE = 10.0
 """So far from both ends of the search, the highest evidence is a maximum and not an end."""
@@ -172,8 +174,9 @@ def _solved_tree(
 ) -> _TreeEvidence:
     """The tree at the α given or of highest evidence.
 
-    The tree ``before`` has summed the same rows: the search starts at its α. Where rounding or an
-    end of the search decides α, the eigenvalues of all cells tell it.
+    The tree ``before`` has summed the same rows: the search starts at its α. Where that of the
+    sampled cells is near their η, the η of all is computed first; it is α where less would be
+    likelier. Where an end of the search decides α, the eigenvalues of all cells tell it.
     """
     span = moments.of_tree(tree)
     k = span.stop - span.start
@@ -207,12 +210,24 @@ def _solved_tree(
         counted = every.part(max(rows, round((count + 1) * every.copies)))
         profile = _profile(sample, counted, fit_intercept)
         start = None if before is None else float(before.alpha[0])
-        solved = _best_factored(profile, count, held, least, factored_at, start)
+        solved = _best_factored(profile, count, held, least, factored_at, start, sample.eta)
     if solved is not None:
         return solved
-    sample = tree_spectrum(features, moments, tree, fit_intercept, held)
-    facts = (every, fit_intercept)
-    alpha = float(_tree_alpha(sample, sample.eta, facts, False, alpha)[0])
+    eta = tree_eta(moments, fit_intercept, held, sample.eta)
+    if alpha is not None:
+        alpha = max(alpha, eta)
+    elif rows > count:
+        solved = _best_factored(
+            profile, count, held, eta, functools.partial(factored_at, least=eta), start, eta
+        )
+        if solved is not None:
+            return solved
+        largest = largest_eigenvalue(sample.eigenvalues)
+        at_sample = float(best_alpha(profile, largest, sample.eta, False)[0])
+        alpha = eta if at_sample <= eta * (1 + TOLERANCE) and profile.scatter[0] > 0 else None
+    if alpha is None:
+        whole = tree_spectrum(features, moments, tree, fit_intercept, held)
+        alpha = float(_tree_alpha(whole, whole.eta, (every, fit_intercept), False, None)[0])
     alpha = max(alpha, float(np.finfo(np.float64).tiny))
     while (solved := factored_at(alpha, 0.0)) is None:
         alpha *= 2  # the sums are indefinite by more than rounding
@@ -231,6 +246,7 @@ def _best_factored(
     least: float,
     factored_at: Callable[..., _TreeEvidence | None],
     start: float | None,
+    eta: float,
 ) -> _TreeEvidence | None:
     """The maximum of log p over α by Newton steps from that of the sampled cells, or a start.
 
@@ -239,7 +255,7 @@ def _best_factored(
     are factored. Of all cells where half of them would be needed.
     """
     largest = largest_eigenvalue(sample.eigenvalues)
-    alpha = best_alpha(sample, largest, least / CLEAR_OF_ROUNDING, False)
+    alpha = best_alpha(sample, largest, eta, False)
     inside = max(least, WELL_INSIDE * LOWEST * largest), HIGHEST * largest / WELL_INSIDE
     if not (inside[0] < alpha[0] < inside[1] and sample.scatter[0] > 0):
         return None

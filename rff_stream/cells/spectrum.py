@@ -30,6 +30,11 @@ from rff_stream.systems.spectrum import rounding_floor
 RUN_CELLS = 16
 """Cells that a thread solves at a time."""
 
+ETA_RUN = 256
+"""Cells in which a thread looks for the η of all: the n-th of them raises it once in n times."""
+
+EPSILON = float(np.finfo(np.float64).eps)
+
 LEAST_VARIANCE = 2e-3
 """Rows are predicted with products in float32 in cells where the variance of f is on average at
 least this share of σ_f². Rounding moves it by about 1e-6 of σ_f², at most 5e-6: on temperatures of
@@ -122,7 +127,7 @@ class TreeSpectrum(TreeCells):
         """
         sums = max((rounding_floor(each) for each in self.eigenvalues), default=0.0)
         taken = self.weight * (self.centre**2).sum(axis=1)
-        return max(sums, 3 * float(np.finfo(np.float64).eps * taken.max(initial=0.0)))
+        return max(sums, 3 * EPSILON * float(taken.max(initial=0.0)))
 
     def landmark_normals(
         self, features: LocalFeatures, key: tuple[int, int], landmarks: Array
@@ -315,6 +320,31 @@ def tree_spectrum(
     return TreeSpectrum(**common, eigenvalues=eigenvalues, rotation=rotation)
 
 
+def tree_eta(moments: CellMoments, fit_intercept: bool, held: Array, known: float) -> float:
+    """:attr:`TreeSpectrum.eta` of cells at these places, where the η of some of them is known.
+
+    A cell whose G + (η/3)I has a Cholesky factor does not raise η; any other is decomposed.
+    """
+    r = moments.row.n_features
+
+    def largest(cells: range) -> float:
+        eta = known
+        for i in cells:
+            system = _cell_system(moments, int(held[i]), fit_intercept)
+            diagonal = system.matrix.diagonal()
+            taken = float(system.weight * (system.mean_z**2).sum())
+            eta = max(eta, 3 * EPSILON * taken)
+            shifted = system.matrix.copy(order="F")
+            shifted[np.diag_indices(r)] += eta / 3
+            if eta < r * EPSILON * diagonal.sum() or not factor_in_place(shifted):
+                eta = max(eta, rounding_floor(np.linalg.eigh(system.matrix)[0]))
+        return eta
+
+    count = len(held)
+    runs = [range(i, min(i + ETA_RUN, count)) for i in range(0, count, ETA_RUN)]
+    return max(side_by_side(largest, runs), default=known)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class FactoredTree:
     """A tree factored at α, with what its evidence needs."""
@@ -376,6 +406,7 @@ class _CellSystem:
     mean_z: Float64  # (R,): z̄
     mean_y: Float64  # (T,): ȳ
     scatter: Float64  # (T,): ỹᵀWỹ
+    weight: float  # Σw
 
 
 def _cell_system(moments: CellMoments, place: int, fit_intercept: bool) -> _CellSystem:
@@ -395,7 +426,7 @@ def _cell_system(moments: CellMoments, place: int, fit_intercept: bool) -> _Cell
     matrix = blas.dsyr2(-1.0, shift, v, lower=1, a=matrix, overwrite_a=1)
     scatter = np.maximum(matrix.diagonal()[r + 1 :], 0)
     rhs, mean_y = matrix[r + 1 :, :r].T, shift[r + 1 :] + row.target_origin
-    return _CellSystem(np.asfortranarray(matrix[:r, :r]), rhs, shift[:r], mean_y, scatter)
+    return _CellSystem(np.asfortranarray(matrix[:r, :r]), rhs, shift[:r], mean_y, scatter, weight)
 
 
 def _empty_cells(moments: CellMoments, tree: int, held: Array) -> dict[str, Any]:

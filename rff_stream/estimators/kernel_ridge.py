@@ -114,7 +114,8 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
     dtype : {"float32", "float64"}, default="float32"
         Type of the features. float64 is slower and rarely changes an answer.
     sums : {"auto", "float32", "float64"}, default="auto"
-        Type of the sums. "auto" is float64 up to n = 2·10⁵. Use float64 if ``alpha`` is raised.
+        Type of the sums. "auto" is float64 up to n = 2·10⁵, and beyond where the pilot says that
+        the answer needs it and memory allows it. Use float64 if ``alpha`` is raised.
     sample_rows : int, default=2000
         Number of rows that are kept in addition to the moments; 0 keeps none.
     memory : int, optional

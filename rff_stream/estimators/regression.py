@@ -19,6 +19,7 @@ from rff_stream.answers.early_stopping import HeldOutError
 from rff_stream.contracts import Packed, RowFunction
 from rff_stream.errors import warn
 from rff_stream.estimators.base import Estimator
+from rff_stream.execution import Reading
 from rff_stream.families import DrawnMap, MapParameters, StoredAnswer, Totals, check_map, require
 from rff_stream.families.parameters import seed_of
 from rff_stream.families.protocol import WHOLE, RidgeAnswer
@@ -73,9 +74,11 @@ class RegressionRecipe(Recipe):
         folds = 0 if request.grouped else self.n_folds(len(columns.targets))
         return with_slabs(drawn, request.reading.pilot(seed), folds) if folds else drawn
 
-    def choose_precision(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
-        wanted = "float64_sums" in scales and self.params.sums == "auto"
-        return replace(plan, sums="float64") if wanted else plan
+    def choose_precision(self, plan: Plan, scales: Mapping[str, Array], reading: Reading) -> Plan:
+        if "float64_sums" not in scales or self.params.sums != "auto":
+            return plan
+        precise = replace(plan, sums="float64")
+        return precise if reading.allows(precise, self.params.memory) else plan
 
     def attributes(self, fitted: Fitted) -> dict[str, Any]:
         answer: RidgeAnswer = fitted.answer

@@ -60,10 +60,10 @@ class Reading:
         """
         if self.source.n_rows == 0:
             raise no_rows(self.source)
-        workers, threads, limit = computing_processes()
+        workers, threads, _ = computing_processes()
         if self._processes is not None:
-            (workers, threads), limit = self._processes, None
-        memory = limit if memory is None else memory
+            workers, threads = self._processes
+        memory = self._most_memory(memory)
         plan = plan_for(self.source, request, threads=threads, workers=workers)
         plan = replace(plan, held_bytes=self._held_bytes)
         while plan.leaves_at_once > 1 and not fits(plan, memory):
@@ -74,6 +74,16 @@ class Reading:
             plan = self._smaller_plan(plan, request, memory)
         check_memory(plan, memory)
         return plan
+
+    def allows(self, plan: Plan, memory: int | None = None) -> bool:
+        """Whether a plan fits into these bytes, or into what a computing process may use."""
+        return fits(plan, self._most_memory(memory))
+
+    def _most_memory(self, memory: int | None) -> int | None:
+        """Bytes that a computing process may use, where none are given; None: all that is free."""
+        if memory is not None or self._processes is not None:
+            return memory
+        return computing_processes()[2]
 
     def _smaller_plan(self, plan: Plan, request: PlanRequest, memory: int | None) -> Plan:
         """The plan of the largest map that fits; the same where none does."""

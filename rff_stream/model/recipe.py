@@ -251,10 +251,10 @@ class Recipe(ABC):
             known = replace(request.parameters, features=drawn.features)
             plan = self.plan(request.reading, columns, known)
             plan = replace(plan, reduced_from=request.plan.reduced_from)
-        return self.choose_precision(plan, drawn.scales)
+        return self.choose_precision(plan, drawn.scales, request.reading)
 
-    def choose_precision(self, plan: Plan, scales: Mapping[str, Array]) -> Plan:
-        """The plan with sums as precise as the answer needs, as far as the pilot told."""
+    def choose_precision(self, plan: Plan, scales: Mapping[str, Array], reading: Reading) -> Plan:
+        """The plan with sums as precise as the answer needs, as far as pilot and memory allow."""
         return plan
 
     def sum_rows(self, request: PassRequest, drawn: DrawnMap) -> tuple[Groups, int]:
@@ -297,7 +297,7 @@ class Recipe(ABC):
         reading = Reading(opened.source, progress=self.params.progress, held_bytes=held)
         parameters = self.parameters_of(fitted)
         plan = self.plan(reading, fitted.columns, parameters)
-        plan = self.choose_precision(plan, fitted.scales)
+        plan = self.choose_precision(plan, fitted.scales, reading)
         drawn = DrawnMap(fitted.features, row, fitted.scales)
         request = PassRequest(opened, reading, plan, parameters, grouped)
         groups, seen = self.sum_rows(request, drawn)

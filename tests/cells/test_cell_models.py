@@ -406,6 +406,25 @@ def test_the_solve_keeps_factors_of_landmarks_of_the_row_sample_alone(rng, monke
     assert (fit.predict(X) == before).all()
 
 
+def test_sums_of_rows_without_noise_are_float64_where_memory_allows(rng, monkeypatch):
+    monkeypatch.setattr("rff_stream.moments.accumulate.FLOAT64_ROWS", 1000)
+    X, new = rng.uniform(size=(3000, 2)), rng.uniform(size=(500, 2))
+    y, noise = np.sin(4 * X).sum(axis=1), rng.normal(size=3000)
+
+    def fit(y, memory=None):
+        asked = {"features": Cells(32, 2, 64), "metric": None, "memory": memory}
+        return rs.GaussianProcessRegressor(
+            "gaussian", length_scale="auto", random_state=0, progress=False, **asked
+        ).fit(X, y)
+
+    assert fit(y + 0.3 * noise).plan_.sums == "float32"
+    exact = fit(y)
+    rounded = fit(y, memory=exact.plan_.process_bytes - 1)
+    assert (exact.plan_.sums, rounded.plan_.sums) == ("float64", "float32")
+    errors = [np.abs(each.predict(new) - np.sin(4 * new).sum(axis=1)) for each in (exact, rounded)]
+    assert errors[0].mean() < errors[1].mean() / 2
+
+
 def test_what_cannot_fit_in_memory_is_refused_before_a_row_is_read(rng):
     X, y = rows(rng)
     with pytest.raises(PlanError, match="memory"):
