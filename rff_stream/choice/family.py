@@ -360,8 +360,8 @@ def _members(features: Any, n_components: int, source: Source) -> tuple[Any, ...
 
 def _searched(kernels: KernelRequest) -> KernelRequest:
     """As asked for; with a search for length-scales where nothing but the default was said."""
-    plain = kernels.rule == "median" and kernels.known is None
-    return replace(kernels, length_scale="ard") if plain else kernels
+    unsaid = kernels.rule == "median" and kernels.known is None
+    return replace(kernels, length_scale="ard") if unsaid else kernels
 
 
 def _own_rows(features: CandidateFeatures, row: AugmentedRow) -> list[AugmentedRow]:

@@ -431,7 +431,7 @@ class ClassRecipe(Recipe):
 
 def classes_of(fitted: Fitted) -> ClassMoments:
     """The class moments of all rows; refuses a single class."""
-    whole: ClassMoments = fitted.whole
+    whole: ClassMoments = fitted.needed_total
     if len(whole.labels) < 2:
         raise ValueError(
             f"The data hold 1 class ({whole.labels[0]!r}), but a classifier needs at least "

@@ -344,7 +344,7 @@ class DensityRecipe(RowsRecipe):
         return {"length_scale": scale_of_map(features) if own is None else np.asarray(own)}
 
     def answer(self, fitted: Fitted) -> DensityAnswer:
-        moments, kernel = fitted.whole, self.fitted_kernel(fitted)
+        moments, kernel = fitted.needed_total, self.fitted_kernel(fitted)
         scores, importance = fitted.scales.get("scores"), None
         if "factors" in fitted.scales:
             assert isinstance(fitted.features, FourierFeatures)
@@ -404,7 +404,7 @@ def best(candidates: Float64, scores: Float64) -> float:
 
 def warn_unresolved(answer: DensityAnswer, fitted: Fitted) -> None:
     """Warn where R cannot resolve the bandwidth at the rows themselves."""
-    x = fitted.whole.sample.rows[:256, : fitted.n_inputs]
+    x = fitted.needed_total.sample.rows[:256, : fitted.n_inputs]
     if not len(x):
         return
     needed = components_needed(answer.density, fitted.features(x))

@@ -243,7 +243,7 @@ class ComponentsRecipe(RowsRecipe):
         return self.map_for(kernel, pilot, parameters)
 
     def answer(self, fitted: Fitted) -> Components:
-        whole, params = fitted.whole, self.params.n_components
+        whole, params = fitted.needed_total, self.params.n_components
         if params is not None:
             return components(whole, params)
         found = components(whole, max(min(whole.row.n_features, whole.n - 1), 1))

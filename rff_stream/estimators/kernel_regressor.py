@@ -303,7 +303,7 @@ class LossRecipe(RegressionRecipe):
 
     def answer_of_pass(self, fitted: Fitted, done: PassResult) -> LossAnswer:
         """Reads of all rows until the loss is least."""
-        params, moments, features = self.params, fitted.whole, fitted.features
+        params, moments, features = self.params, fitted.needed_total, fitted.features
         d, sample = len(moments.row.inputs), moments.sample.rows
         rows = Rows(sample[:, :d], sample[:, d:-1], sample[:, -1], None, 0)
         bare = class_row(moments.row, ())

@@ -219,13 +219,13 @@ def scorer_of(fitted: Fitted) -> RowFunction:
 
 def sample_scores(fitted: Fitted) -> tuple[Float64, Float64]:
     """Scores and weights of the row sample."""
-    sample = fitted.whole.sample.rows
+    sample = fitted.needed_total.sample.rows
     return scorer_of(fitted)(sample[:, : fitted.n_inputs])[:, 0], sample[:, -1]
 
 
 def left_out_scores(fitted: Fitted) -> tuple[Float64, Float64]:
     """Scores of the row sample, each row without itself, and its weights."""
-    moments, answer = fitted.whole, fitted.answer
+    moments, answer = fitted.needed_total, fitted.answer
     sample = moments.sample.rows
     x, weights = sample[:, : fitted.n_inputs], sample[:, -1]
     share = np.minimum(weight_of_one(weights) / moments.weight, MOST_OF_ALL)
@@ -275,7 +275,7 @@ class NoveltyRecipe(RowsRecipe):
         return self.map_for(kernel, pilot, parameters)
 
     def answer(self, fitted: Fitted) -> NoveltyAnswer:
-        moments, params = fitted.whole, self.params
+        moments, params = fitted.needed_total, self.params
         coef = moments.row.prior * moments.feature_mean()
         answer = NoveltyAnswer(
             coef, np.nan, whitened(moments, params.ridge) if params.whitened else None
@@ -289,7 +289,10 @@ class NoveltyRecipe(RowsRecipe):
         """With the exact threshold, where it is asked for and the sample is not all rows."""
         answer = self.answer(fitted)
         solved = replace(fitted, answer=answer)
-        if self.params.threshold != "exact" or len(fitted.whole.sample.rows) == fitted.n_rows:
+        if (
+            self.params.threshold != "exact"
+            or len(fitted.needed_total.sample.rows) == fitted.n_rows
+        ):
             return answer
         scores, _ = sample_scores(solved)
         share, size = float(self.params.contamination), len(scores)

@@ -217,14 +217,17 @@ def choose_grid_kernel(
     tried = {i: _first(moments, family, scales, alpha) for i, family in enumerate(kernels)}
     if not (GridSystem(moments, kernels[0], trend).scatter > 0).any():
         return plain.choice(tried[0], (), 1)
-    levels, fewest = _levels(grid), PENALTY_EVALUATIONS if scales == "given" else LAST_EVALUATIONS
+    sizes, fewest = (
+        _growing_grids(grid),
+        PENALTY_EVALUATIONS if scales == "given" else LAST_EVALUATIONS,
+    )
     if near_alpha is not None:
-        levels, tried = [grid.modes], {i: (scale, near_alpha) for i, (scale, _) in tried.items()}
+        sizes, tried = [grid.modes], {i: (scale, near_alpha) for i, (scale, _) in tried.items()}
         evaluations = min(evaluations, MIDDLE_EVALUATIONS)
     reached: dict[int, tuple[Kernel, float]] = {}
     values, total = dict[int, tuple[float, float]](), 0
-    for number, modes in enumerate(levels):
-        last = number == len(levels) - 1
+    for number, modes in enumerate(sizes):
+        last = number == len(sizes) - 1
         part = moments if modes == grid.modes else moments.leading(modes)
         most = evaluations if number == 0 else (fewest if last else MIDDLE_EVALUATIONS)
         for i in tried:
@@ -235,7 +238,7 @@ def choose_grid_kernel(
             total += used + 1
             reached[i] = search.at(tried[i])[0], values[i][0]
         best = max(tried, key=lambda i: values[i][0])
-        if number == len(levels) - 2:
+        if number == len(sizes) - 2:
             tried = {best: tried[best]}
         elif number > 0:
             tried = {i: at for i, at in tried.items() if not _is_behind(values[i], values[best])}
@@ -243,17 +246,17 @@ def choose_grid_kernel(
     return exact.choice(tried[best], tuple(reached.values()), total + 1)
 
 
-def _levels(grid: GridFeatures) -> list[tuple[int, ...]]:
+def _growing_grids(grid: GridFeatures) -> list[tuple[int, ...]]:
     """Modes of the grids that a search goes through: as many as the exact block, some, all."""
     shares = [(BLOCK / grid.n_components) ** (1 / grid.n_inputs), 0.36]
-    levels = [
+    sizes = [
         tuple(min(m, max(4, int(share * m))) for m in grid.modes) for share in shares if share < 0.7
     ]
     kept: list[tuple[int, ...]] = []
-    for level in [*(each for each in levels if min(each) > 1), grid.modes]:
-        if kept and _columns(level) < 2 * _columns(kept[-1]):
+    for size in [*(each for each in sizes if min(each) > 1), grid.modes]:
+        if kept and _columns(size) < 2 * _columns(kept[-1]):
             kept.pop()
-        kept.append(level)
+        kept.append(size)
     return kept
 
 

@@ -182,11 +182,11 @@ class Fitted:
     @property
     def row(self) -> AugmentedRow:
         """What the numbers of the sums mean."""
-        row: AugmentedRow = self.whole.row
+        row: AugmentedRow = self.needed_total.row
         return row
 
     @property
-    def whole(self) -> Any:
+    def needed_total(self) -> Any:
         """The sum over all groups; refuses a model that has none."""
         if self.total is None:
             raise ModelError(
@@ -210,8 +210,8 @@ class Fitted:
 
     def totals(self, parameters: MapParameters | None = None) -> Totals:
         """The sums that an answer comes from; refuses a model that has none."""
-        whole = self.whole
-        return Totals(self.features, self.groups or {}, whole, parameters, self.scales)
+        total = self.needed_total
+        return Totals(self.features, self.groups or {}, total, parameters, self.scales)
 
     @property
     def n_inputs(self) -> int:

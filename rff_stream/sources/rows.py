@@ -398,7 +398,7 @@ class Rules:
         selected = slab.selected
         if slab.w is not None:
             selected = slab.w != 0 if selected is None else selected & (slab.w != 0)
-        if self.plain(slab, selected):
+        if self.all_count(slab, selected):
             return Rows(slab.x, slab.y, slab.w, None, slab.start, slab.label)
         if selected is None:
             selected = np.ones(len(slab.x), dtype=bool)
@@ -407,7 +407,7 @@ class Rules:
             return None
         return keep_rows(slab, selected & ~nan)
 
-    def plain(self, slab: Slab, selected: Array | None) -> bool:
+    def all_count(self, slab: Slab, selected: Array | None) -> bool:
         """Whether every row counts and every value is finite: the usual case."""
         if selected is not None and not selected.all():
             return False

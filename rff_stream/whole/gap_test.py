@@ -74,14 +74,14 @@ class GapTest:
     least_ratio: float  # at ``least_alpha``
 
 
-def block_of_rows(x: Float64, levels: int, seed: int = 0, *, at_gaps: bool = False) -> Array:
-    """2^levels blocks (n,) of rows (n, d): halves along random directions, again and again.
+def block_of_rows(x: Float64, halvings: int, seed: int = 0, *, at_gaps: bool = False) -> Array:
+    """2^halvings blocks (n,) of rows (n, d): halves along random directions, again and again.
 
     ``at_gaps`` cuts at the widest gap of the middle half of the rows, of 8 directions, in place of
     the median of one: clusters stay whole.
     """
     rng, block = np.random.default_rng(seed), np.zeros(len(x), np.intp)
-    for _ in range(levels):
+    for _ in range(halvings):
         side = np.zeros(len(x), np.intp)
         for each in np.unique(block):
             rows = np.flatnonzero(block == each)
