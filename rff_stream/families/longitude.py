@@ -13,7 +13,7 @@ from rff_stream.features import ByColumns, FeatureMap
 from rff_stream.features.encodings import Periodic, Scaled
 from rff_stream.sources import Columns
 
-TURN = 360.0
+TURN = 360.0  # degrees
 
 UNITS = frozenset(("degrees_east", "degree_east", "degree_E", "degrees_E", "degreeE", "degreesE"))
 """Of a longitude (CF conventions 1.11, section 4.2)."""

@@ -27,6 +27,9 @@ from rff_stream.hashes import mix_bits
 from rff_stream.kernels import ExactKernel
 
 N_GRIDS = 256
+"""κ is the share of grids in which two rows meet: its standard error √(κ(1 − κ)/256) is at most
+.031."""
+
 FARTHEST_CELL = 2.0**62  # the last power of 2 within 64-bit integers
 
 

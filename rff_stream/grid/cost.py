@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rff_stream.costs import Cost, Sizes
+from rff_stream.grid.system import BLOCK
 from rff_stream.text_formatting import format_seconds
 
 TAPS = 11  # of a transform's spreading along an axis, at its tolerance
 ROWS = 1 << 18  # of one transform
 SECONDS = 1.5e-6  # of a row with one target on a plane
-PROBES, BLOCK = 4, 2000  # of evidence; columns that are eliminated
+PROBES = 4  # random vectors for the evidence and the degrees of freedom that are reported
 STEPS = 100  # of a solve, where none were foreseen
 STEP_SECONDS = 3e-8  # of one number of a padded product
 SEARCH = 5  # evaluations of evidence on all columns, where length-scales are searched for

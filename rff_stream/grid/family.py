@@ -42,7 +42,7 @@ from rff_stream.grid.answers import (
     solve_grid,
     steady_variance,
 )
-from rff_stream.grid.cost import GridCost
+from rff_stream.grid.cost import PROBES, GridCost
 from rff_stream.grid.map import (
     MOST_INPUTS,
     PADDING,
@@ -73,9 +73,6 @@ from rff_stream.predictors import DirectPredictor
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.stored_fields import pack_fields, unpack_fields
-
-PROBES = 4
-"""Random vectors for the evidence and the degrees of freedom that are reported."""
 
 ASSUMED_SCALE, ASSUMED_ALPHA = 0.1, 0.01
 """Length-scale relative to the extent, and σₙ²/σ_f², in a plan if they are not given."""

@@ -39,6 +39,10 @@ ROUNDING = 1e-11
 """Smallest α relative to Σw: below it α is smaller than the error of the sums and has no effect."""
 
 PROBES = 8
+"""Random vectors for the evidence, the same ones throughout a search. Of 20,000 rows of two inputs
+on 8,281 columns log p had a standard deviation of 13 with 4, 7 with 8 and 5 with 16; of three on
+15,625 it was 8, 5 and 3. An evaluation took .40, .48 and .62 CPU seconds, and .6, .9 and 1.4."""
+
 PROBE_TOLERANCE = 1e-3
 """Tolerance of the solves of random vectors. With ten times this value, log p jumps by tens when
 a solve takes one step more, and a search follows these jumps."""
@@ -46,7 +50,8 @@ a solve takes one step more, and a search follows these jumps."""
 EVIDENCE_TOLERANCE = 1e-6
 SEARCH_TOLERANCE = 1e-4
 """Tolerance of the solve of y during the search. The quadratic form in log p needs more digits
-than predictions, but during the search its error, the square of this, may be larger."""
+than predictions, but during the search its error, the square of this, may be larger: on the two
+grids of ``PROBES`` log p was wrong by at most 1e-5 and .13 (1e-3 at a tolerance of 1e-5)."""
 
 DECADES = 12
 """Largest number of decades of α below Σw in the search."""
