@@ -1,8 +1,9 @@
 """Atomic replacement of a file or folder: the old one stays until the new one is complete.
 
-Used for models, checkpoints, predictions and pages. The new content is written to a hidden
-sibling ``.NAME.<hex>.partial``, which its writer keeps locked. A killed writer leaves this file
-behind; the next writer of the same path removes it.
+Used for models, checkpoints, predictions and pages. The new content is written within a hidden
+folder ``.NAME.<hex>.partial`` beside the target, which its writer keeps locked until nothing is
+left in it: the old content too lies there when the two names have been exchanged. A killed writer
+leaves this folder behind; the next writer of the same path removes it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class OutputKind:
 
 @contextlib.contextmanager
 def replacing(target: str, overwrite: bool, kind: OutputKind) -> Iterator[str]:
-    """The path of a sibling, which becomes ``target`` (absolute, no link) when the block ends well.
+    """A path beside ``target`` (absolute, no link), which takes its name when the block ends well.
 
     ``overwrite`` replaces what is there, if it is of this kind. The old one stays in its place,
     whole, until the new one is: there is no moment without one where the system can exchange two
@@ -59,12 +60,15 @@ def replacing(target: str, overwrite: bool, kind: OutputKind) -> Iterator[str]:
     check_target(target, overwrite, kind)
     _remove_litter(parent, name)
     own, descriptor = _new_sibling(target)
-    path = own if kind.folder else os.path.join(own, name)
+    path = os.path.join(own, name)
     try:
+        if kind.folder:
+            with cannot_write(target):
+                os.mkdir(path)
         yield path
         with cannot_write(target):
             if kind.folder:
-                _put_folder(own, target, overwrite, kind)
+                _put_folder(path, target, overwrite, kind)
             else:
                 _put_file(path, target, overwrite, kind)
         _confirm(parent, target)
@@ -85,10 +89,28 @@ def check_target(target: str, overwrite: bool, kind: OutputKind) -> None:
         return
     if kind.folder and os.path.isdir(target) and not os.listdir(target):
         return
-    if not kind.is_own(target):
+    if not _is_own(target, kind):
         raise _stranger(target, kind)
     if not overwrite:
         raise exists(target)
+
+
+def _is_own(target: str, kind: OutputKind) -> bool:
+    """Whether what is at a path is of a kind; looked at again where another took its place."""
+    while True:
+        before = _identity(target)
+        if kind.is_own(target):
+            return True
+        if _identity(target) == before:
+            return False
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Device and number of what is at a path; None where nothing is."""
+    with contextlib.suppress(OSError):
+        found = os.stat(path, follow_symlinks=False)
+        return found.st_dev, found.st_ino
+    return None
 
 
 def exists(place: str) -> ModelError:
@@ -132,11 +154,20 @@ def _new_sibling(target: str) -> tuple[str, int]:
             os.mkdir(own)
         with contextlib.suppress(FileNotFoundError):  # taken for litter before it was locked
             descriptor = os.open(own, os.O_RDONLY | DIRECTORY)
-            with contextlib.suppress(OSError):  # no locks here: then it is litter after a day
-                lock(descriptor)
-            if os.path.isdir(own):
+            if not _is_held(descriptor) and os.path.isdir(own):
                 return own, descriptor
             os.close(descriptor)
+
+
+def _is_held(descriptor: int) -> bool:
+    """Lock a folder; True where another process or thread holds it, to remove it as litter."""
+    try:
+        lock(descriptor)
+    except BlockingIOError:
+        return True
+    except OSError:  # no locks here: then it is litter after a day
+        return False
+    return False
 
 
 def _put_folder(own: str, target: str, overwrite: bool, kind: OutputKind) -> None:
@@ -173,7 +204,7 @@ def _exchange(own: str, target: str, kind: OutputKind) -> None:
             _renameat2(own, target)
             raise _stranger(target, kind)
         return
-    aside = f"{own.removesuffix('.partial')}.old"
+    aside = f"{os.path.dirname(own).removesuffix('.partial')}.old"
     while True:
         os.rename(target, aside)
         try:

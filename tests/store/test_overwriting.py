@@ -22,6 +22,7 @@ from rff_stream.cli.products import PREDICTIONS
 from rff_stream.errors import ModelError
 from rff_stream.store import atomic, load_model
 from rff_stream.store.batch_writing import MODEL
+from rff_stream.store.files import lock
 from rff_stream.store.local import check_apart
 from store_cases import save, version_of
 from toys import run
@@ -138,6 +139,52 @@ def test_what_takes_the_place_of_an_old_one_is_given_back(tmp_path, monkeypatch,
     assert sorted(os.listdir(tmp_path)) == ["M.zarr", "moved"]
 
 
+def test_writers_of_one_place_take_nothing_from_each_other(tmp_path, monkeypatch):
+    """Another one looks for litter just when this one has made or exchanged a folder."""
+    target = tmp_path / "M.zarr"
+    save(target, 1)
+    made, exchange = os.mkdir, atomic._renameat2
+    locked: list[tuple[str, int]] = []
+
+    def make(path: str, *more: Any, **options: Any) -> None:
+        made(path, *more, **options)
+        if not locked:  # the other one has found it before it was locked, and is slow
+            locked.append((path, os.open(path, os.O_RDONLY)))
+            lock(locked[0][1])
+        elif os.path.isdir(locked[0][0]):
+            os.rmdir(locked[0][0])
+            os.close(locked[0][1])
+
+    def exchanged(own: str, name: str) -> bool:
+        done = exchange(own, name)
+        atomic._remove_litter(str(tmp_path), "M.zarr")
+        return done
+
+    monkeypatch.setattr(os, "mkdir", make)
+    monkeypatch.setattr(atomic, "_renameat2", exchanged)
+    save(target, 2, overwrite=True)
+    assert version_of(load_model(target)) == 2
+    assert os.listdir(tmp_path) == ["M.zarr"]
+
+
+def test_what_is_exchanged_during_a_look_is_looked_at_again(tmp_path):
+    target, looks = tmp_path / "o", []
+
+    def is_own(path: str) -> bool:
+        looks.append(path)
+        if len(looks) == 1:  # another writer puts a new one there, and removes this one
+            target.rename(tmp_path / "old")
+            target.mkdir()
+            (target / "part").write_text("2")
+            return False
+        return True
+
+    target.mkdir()
+    (target / "part").write_text("1")
+    atomic.check_target(str(target), True, atomic.OutputKind("not mine", is_own))
+    assert len(looks) == 2
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -196,7 +243,7 @@ def test_what_a_killed_command_left_goes_with_the_next(data, model, tmp_path):
         assert live.stdout is not None and live.stdout.readline() == b"there\n"
         assert run("predict", model, data, "--output", out).exit_code == 0
         (left,) = (name for name in os.listdir(tmp_path) if name.endswith(".partial"))
-        assert os.listdir(tmp_path / left) == ["part"]
+        assert os.listdir(tmp_path / left / "out.zarr") == ["part"]
         live.kill()
     assert run("predict", model, data, "--output", out, "--overwrite").exit_code == 0
     assert sorted(os.listdir(tmp_path)) == ["in", "m.zarr", "out.zarr"]
