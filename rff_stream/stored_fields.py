@@ -75,23 +75,28 @@ def unpack_fields(
 ) -> Value:
     """The value that gave these; ``given`` are fields that were not stored, at any depth.
 
-    Raises KeyError: for a field that is not there and has no default.
+    Raises KeyError: for a field that is not there and has no default. A default stands for a field
+    of which nothing is there; of a part that is a dataclass all or nothing was stored.
     """
     own: Any = kind
     found = {name: given[name] for name in given if name in own.__dataclass_fields__}
     for name, of, default, form in _members(own):
-        if name in found:
+        if name in found or (default is not MISSING and not _is_there(of, form, plain, arrays)):
             continue
-        try:
-            if is_dataclass(of) and form.read is None:
-                part: Any = of
-                found[name] = unpack_fields(part, plain, arrays, **given)
-            else:
-                found[name] = _read(of, form, plain if form.plain else arrays)
-        except KeyError:
-            if default is MISSING:
-                raise
+        if is_dataclass(of) and form.read is None:
+            part: Any = of
+            found[name] = unpack_fields(part, plain, arrays, **given)
+        else:
+            found[name] = _read(of, form, plain if form.plain else arrays)
     return kind(**found)
+
+
+def _is_there(of: Any, form: Form, plain: Mapping[str, Any], arrays: Mapping[str, Any]) -> bool:
+    """Whether a store has a field, or anything of one that is a dataclass."""
+    if is_dataclass(of) and form.read is None:
+        part: Any = of
+        return any(_is_there(own, its, plain, arrays) for _, own, _, its in _members(part))
+    return form.name in (plain if form.plain else arrays)
 
 
 def _read(of: Any, form: Form, kept: Mapping[str, Any]) -> Any:

@@ -75,8 +75,8 @@ class Partition:
 
         Each node draws its direction from N(0, C), C the covariance of its own rows over the
         length-scales, so that long sides of a cell are cut more often than short ones; and its cut
-        between the 40th and the 60th percentile of its rows. m·d·log₂B multiply-adds and one sort a
-        level.
+        between the 40th and the 60th percentile of its rows. m·d·log₂B multiply-adds and one
+        partition of all rows a level.
         """
         X = np.asarray(X, np.float64)
         check_n_cells(n_cells)

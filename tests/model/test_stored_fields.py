@@ -86,3 +86,11 @@ def test_a_field_that_is_needed_is_missed_by_its_name():
     del arrays["shift"]
     with pytest.raises(KeyError, match="shift"):
         unpack_fields(Curve, plain, arrays, features=None)
+
+
+def test_half_of_an_optional_part_is_not_taken_for_none():
+    """Before, a model that had lost one array of a part answered without the part."""
+    plain, arrays = pack_fields(replace(CURVE, second=Other(np.zeros(2), 3.0)))
+    del arrays["level"]
+    with pytest.raises(KeyError, match="level"):
+        unpack_fields(Curve, plain, arrays, features=None)
