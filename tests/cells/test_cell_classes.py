@@ -122,21 +122,21 @@ def test_length_scales_are_searched_for_on_windows_of_rows(rng: Any) -> None:
 
 
 def test_the_map_is_chosen_where_nothing_is_said(rng: Any, tmp_path: Any) -> None:
-    X, y = rows(rng, 2200)
-    fit = rs.KernelClassifier(random_state=0, progress=False).fit(X[:2000], y[:2000])
+    X, y = rows(rng, 1400)
+    fit = rs.KernelClassifier(random_state=0, progress=False).fit(X[:1000], y[:1000])
     assert fit.choice_.taken in fit.choice_.names
     assert len(set(fit.choice_.names)) == len(fit.choice_.names)
     assert fit.choice_.errors.min() < 0.8  # of that of the shares of the classes
     assert fit.plan_.n_features == fit.features_.n_components
     one = rs.KernelClassifier(n_components=256, random_state=0, progress=False)
-    assert not hasattr(one.fit(X[:2000], y[:2000]), "choice_")
-    assert fit.score(X[2000:], y[2000:]) > one.score(X[2000:], y[2000:]) - 0.03
+    assert not hasattr(one.fit(X[:1000], y[:1000]), "choice_")
+    assert fit.score(X[1000:], y[1000:]) > one.score(X[1000:], y[1000:]) - 0.03
     fit.save(tmp_path / "model.zarr", moments=True)
     loaded = rs.load(tmp_path / "model.zarr")
     assert loaded.choice_ == fit.choice_
-    loaded.update(X[2000:], y[2000:])
-    assert loaded.n_rows_ == 2200 and loaded.choice_ == fit.choice_
-    later = rs.KernelClassifier(random_state=0, progress=False).partial_fit(X[:500], y[:500])
+    loaded.update(X[1000:], y[1000:])
+    assert loaded.n_rows_ == 1400 and loaded.choice_ == fit.choice_
+    later = rs.KernelClassifier(random_state=0, progress=False).partial_fit(X[:300], y[:300])
     assert later.choice_.taken in later.choice_.names
 
 

@@ -370,7 +370,7 @@ def test_partial_fit_counts_batches_once(rng):
 
 
 def test_the_default_draws_as_many_cells_as_fit_the_memory(rng):
-    X = rng.uniform(-3, 3, (20_000, 2))
+    X = rng.uniform(-3, 3, (10_000, 2))
     y = np.sin(2 * X[:, 0]) * np.cos(X[:, 1])
     by_default = rs.KernelRidge(length_scale=1.0, random_state=0, progress=False)
     whole = plan_of(by_default, rs.open_source(X, y))
@@ -408,11 +408,11 @@ def test_the_solve_keeps_factors_of_landmarks_of_the_row_sample_alone(rng, monke
 
 def test_sums_of_rows_without_noise_are_float64_where_memory_allows(rng, monkeypatch):
     monkeypatch.setattr("rff_stream.moments.accumulate.FLOAT64_ROWS", 1000)
-    X, new = rng.uniform(size=(3000, 2)), rng.uniform(size=(500, 2))
-    y, noise = np.sin(4 * X).sum(axis=1), rng.normal(size=3000)
+    X, new = rng.uniform(size=(1200, 2)), rng.uniform(size=(500, 2))
+    y, noise = np.sin(4 * X).sum(axis=1), rng.normal(size=1200)
 
     def fit(y, memory=None):
-        asked = {"features": Cells(32, 2, 64), "metric": None, "memory": memory}
+        asked = {"features": Cells(16, 2, 64), "metric": None, "memory": memory}
         return rs.GaussianProcessRegressor(
             "gaussian", length_scale="auto", random_state=0, progress=False, **asked
         ).fit(X, y)

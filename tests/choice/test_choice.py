@@ -371,7 +371,7 @@ def test_the_bare_call_answers_by_the_mean_of_two_maps_where_it_pays(tmp_path: A
     again.partial_fit(X[800:1200], y[800:1200], batch="later")
     assert again.n_rows_ == 1200 and again.score(X[1200:], y[1200:]) > fit.score(X[1200:], y[1200:])
     few = rs.GaussianProcessRegressor(random_state=0, progress=False, sample_rows=100)
-    assert not hasattr(few.fit(X[:800], y[:800]).features_, "maps")  # too few rows tell weights
+    assert not hasattr(few.fit(X[:400], y[:400]).features_, "maps")  # too few rows tell weights
 
 
 def test_of_candidates_that_chance_explains_the_simpler_is_taken_else_the_least(rng: Any) -> None:

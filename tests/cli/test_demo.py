@@ -125,7 +125,7 @@ def test_a_short_demo_reaches_the_ceiling_and_reports(tmp_path: Path) -> None:
     result = demo(*words)
     assert result.exit_code == 4
     assert "--overwrite" in result.stderr
-    text = demo(*words, "--overwrite").stdout
+    text = demo(*words[:2], "--days", 4, "--n-components", 64, "--overwrite").stdout
     for word in ("rows over the sea", "rows/s", "planned", "from the ceiling", str(folder)):
         assert word in text
 
