@@ -327,7 +327,7 @@ def foresee_solve(cost: GridCost, parameters: MapParameters, n_rows: int) -> Gri
     A kernel without length-scales, or of rows whose extent no box says, is taken at a tenth of
     the extent, and a penalty that is to be found at σₙ² = σ_f²/100.
     """
-    families, features = parameters.kernels.named, parameters.features
+    kernels, features = parameters.kernels.named, parameters.features
     known, d = parameters.kernels.known, len(cost.modes)
     scales, box = np.full(d, ASSUMED_SCALE), getattr(features, "box", None) or {}
     if known is not None and isinstance(features, GridFeatures):
@@ -337,9 +337,9 @@ def foresee_solve(cost: GridCost, parameters: MapParameters, n_rows: int) -> Gri
         scales = length_scale_vector(known, d) / extents
     found = isinstance(parameters.penalty, str)
     alpha = ASSUMED_ALPHA if found else float(np.mean(parameters.penalty))
-    unit = families[0].with_length_scale(tuple(scales.tolist()))
+    unit = kernels[0].with_length_scale(tuple(scales.tolist()))
     steps = expected_steps(cost.modes, unit, alpha, n_rows)
-    return replace(cost, steps=steps, n_searched=len(families) if known is None else 0)
+    return replace(cost, steps=steps, n_searched=len(kernels) if known is None else 0)
 
 
 Answer = TypeVar("Answer", bound=GridAnswer)

@@ -171,9 +171,9 @@ class GridChoice:
     alpha: float
     evidence: GridEvidence  # of this kernel and α
     tried: tuple[tuple[Kernel, float], ...]
-    """The best kernel of each family, and its log evidence summed over targets, on the finest
-    grid that it was compared on."""
-    evaluations: int  # of the evidence, over all families
+    """Each kernel with its best length-scales, and its log evidence summed over targets, on the
+    finest grid that it was compared on."""
+    evaluations: int  # of the evidence, over all kernels
 
 
 def _is_behind(value: tuple[float, float], best: tuple[float, float]) -> bool:
@@ -193,7 +193,7 @@ def choose_grid_kernel(
     probes: int = 2,
     block: int = BLOCK,
 ) -> GridChoice:
-    """Kernel family, length-scales and α of highest evidence, from the same sums.
+    """Kernel, length-scales and α of highest evidence, from the same sums.
 
     Parameters
     ----------
@@ -205,13 +205,13 @@ def choose_grid_kernel(
         α, where it is given and stays; that of a kernel much like these, where the search begins,
         on all modes.
     evaluations : int
-        Limit for each family, on the coarsest grid.
+        Limit for each kernel, on the coarsest grid.
 
     Notes
     -----
     L-BFGS on log ℓ and log α with the slopes of :func:`grid_evidence`: on the leading modes
     first, where the block is all of them and an evaluation costs a tenth of a second, then
-    from there on more, and at last the best family on all of them. Families that fall behind the
+    from there on more, and at last the best kernel on all of them. Kernels that fall behind the
     best by more than the errors of both are left before. A length-scale is at least that of the
     finest mode of its grid, and at most three times the period: a rough process may be smooth
     along one axis. Constant targets are left out; where all are, the first kernel is answered as it
@@ -219,7 +219,7 @@ def choose_grid_kernel(
     """
     grid = moments.features
     plain = _Search(moments, kernels[0], scales, alpha, trend, probes, block)
-    tried = {i: _first(moments, family, scales, alpha) for i, family in enumerate(kernels)}
+    tried = {i: _first(moments, kernel, scales, alpha) for i, kernel in enumerate(kernels)}
     if not (GridSystem(moments, kernels[0], trend).scatter > 0).any():
         return plain.choice(tried[0], (), 1)
     sizes, fewest = (
@@ -236,7 +236,7 @@ def choose_grid_kernel(
         part = moments if modes == grid.modes else moments.leading(modes)
         most = evaluations if number == 0 else (fewest if last else MIDDLE_EVALUATIONS)
         for i in tried:
-            search = replace(plain, moments=part, family=kernels[i])
+            search = replace(plain, moments=part, kernel=kernels[i])
             tried[i], used = search.best(tried[i], most)
             there = search.evidence(tried[i])
             values[i] = there.total, there.error
@@ -247,7 +247,7 @@ def choose_grid_kernel(
             tried = {best: tried[best]}
         elif number > 0:
             tried = {i: at for i, at in tried.items() if not _is_behind(values[i], values[best])}
-    exact = replace(plain, family=kernels[best], probes=2 * probes, tolerance=EVIDENCE_TOLERANCE)
+    exact = replace(plain, kernel=kernels[best], probes=2 * probes, tolerance=EVIDENCE_TOLERANCE)
     return exact.choice(tried[best], tuple(reached.values()), total + 1)
 
 
@@ -270,12 +270,12 @@ def _columns(modes: tuple[int, ...]) -> float:
 
 
 def _first(
-    moments: GridMoments, family: Kernel, scales: Scales, alpha: float | None
+    moments: GridMoments, kernel: Kernel, scales: Scales, alpha: float | None
 ) -> tuple[Float64, float]:
     """Length-scales (d,) and α that a search begins at."""
     grid = moments.features
     if scales == "given":
-        begin = length_scale_vector(family, grid.n_inputs)
+        begin = length_scale_vector(kernel, grid.n_inputs)
     else:
         alike = np.exp(np.log(grid.modes).mean()) / np.array(grid.modes)
         begin = grid.period * alike / 12
@@ -288,7 +288,7 @@ class _Search:
     """−log p and its slopes, as a function of log ℓ (about a start) and log α."""
 
     moments: GridMoments
-    family: Kernel
+    kernel: Kernel
     scales: Scales
     alpha: float | None
     trend: Trend
@@ -354,8 +354,8 @@ class _Search:
     def at(self, point: tuple[Float64, float]) -> tuple[Kernel, float]:
         """The kernel and α there."""
         if self.scales == "given":
-            return self.family, point[1]
-        found: Kernel = self.family.with_length_scale(tuple(point[0].tolist()))
+            return self.kernel, point[1]
+        found: Kernel = self.kernel.with_length_scale(tuple(point[0].tolist()))
         return found, point[1]
 
     def choice(
@@ -478,9 +478,9 @@ def penalty_by_folds(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelComparison:
-    """log p(y) of K families at L length-scales, each with its best α."""
+    """log p(y) of K kernels at L length-scales, each with its best α."""
 
-    kernels: tuple[Kernel, ...]  # K families
+    kernels: tuple[Kernel, ...]  # K
     length_scales: Float64  # (L,): in units of the inputs, or factors of their ratios
     log_evidence: Float64  # (K, L): summed over targets
     error: Float64  # (K, L): its Monte-Carlo standard error
@@ -488,7 +488,7 @@ class KernelComparison:
 
     @property
     def best(self) -> tuple[int, int]:
-        """Family and length-scale of highest evidence, by position."""
+        """Kernel and length-scale of highest evidence, by position."""
         k, at = np.unravel_index(int(self.log_evidence.argmax()), self.log_evidence.shape)
         return int(k), int(at)
 
@@ -502,14 +502,14 @@ def compare_kernels(
     trend: Trend = "constant",
     probes: int = 4,
 ) -> KernelComparison:
-    """The evidence of every family at every length-scale, from one read.
+    """The evidence of every kernel at every length-scale, from one read.
 
     Parameters
     ----------
     moments : GridMoments
         For example ``model.moments_``.
     kernels : sequence of Kernel
-        K families; their length-scales are replaced.
+        K; their length-scales are replaced.
     length_scales : (L,) array
     ratios : (d,) array, optional
         Ratios of the length-scales of the inputs to the compared one; by default all 1.
@@ -541,10 +541,10 @@ def compare_kernels(
     along = np.ones(moments.features.n_inputs) if ratios is None else np.asarray(ratios, float)
     shape = len(kernels), len(scales)
     values, errors, alphas = np.empty(shape), np.empty(shape), np.empty(shape)
-    for k, family in enumerate(kernels):
+    for k, given in enumerate(kernels):
         near: float | None = None
         for at, scale in enumerate(scales):
-            kernel = family.with_length_scale(tuple((scale * along).tolist()))
+            kernel = given.with_length_scale(tuple((scale * along).tolist()))
             found = choose_grid_kernel(
                 moments, [kernel], scales="given", trend=trend, near_alpha=near, probes=probes // 2
             )

@@ -206,9 +206,9 @@ def test_a_comparison_of_kernels_is_that_of_their_searches() -> None:
     moments = sums(x, y, w, (14, 14))
     kernels, scales = [rs.Matern(nu=0.5), rs.Matern(nu=2.5)], [0.5, 1.0, 2.0]
     found = compare_kernels(moments, kernels, scales, ratios=(1.0, 2.0))
-    for k, family in enumerate(kernels):
+    for k, unit in enumerate(kernels):
         for at, scale in enumerate(scales):
-            kernel = family.with_length_scale((scale, 2 * scale))
+            kernel = unit.with_length_scale((scale, 2 * scale))
             dense = GridSystem(moments, kernel)
             there = grid_evidence(dense, found.alpha[k, at])
             assert found.log_evidence[k, at] == pytest.approx(there.log_evidence[0], abs=1e-6)
