@@ -72,6 +72,8 @@ class Plan(Sizes):
         Sums and answer of a model that later rows are added to; 0 for a new one.
     reduced_from : Cost, optional
         Of the default sizes of a map, where ``cost`` is smaller because they do not fit the memory.
+    float64_if_needed : bool
+        Whether the pilot may still ask for sums in float64, which are taken if memory allows.
     """
 
     layout: Layout
@@ -86,6 +88,7 @@ class Plan(Sizes):
     posterior_bytes: int = 0
     held_bytes: int = 0
     reduced_from: Cost | None = None
+    float64_if_needed: bool = False
 
     @property
     def n_features(self) -> int:
@@ -273,6 +276,7 @@ class Plan(Sizes):
             ("traffic", format_bytes(self.traffic_bytes)),
             ("task", format_bytes(self.task_bytes)),
             ("process", f"{format_bytes(self.process_bytes)} with {self.threads} threads"),
+            *self._precise_lines(),
             ("solve", f"{format_bytes(self.solve_bytes)} on the driver"),
             *self._search_lines(),
             ("time", f"about {format_seconds(self.seconds)} on {self.workers} process(es)"),
@@ -289,6 +293,14 @@ class Plan(Sizes):
         (_, sizes), *_ = self.reduced_from.lines(self, self.n_rows)
         needed = format_bytes(default.process_bytes)
         return [("reduced", f"from the default, which needs {needed}: {sizes}")]
+
+    def _precise_lines(self) -> list[tuple[str, str]]:
+        """What a process needs if the pilot asks for sums in float64."""
+        most = replace(self, sums="float64").process_bytes
+        if not self.float64_if_needed or most <= self.process_bytes:
+            return []
+        words = "a process, if y has so little noise that sums are float64"
+        return [("float64", f"{format_bytes(most)} {words}")]
 
     def _search_lines(self) -> list[tuple[str, str]]:
         """What length-scales cost before the pass."""

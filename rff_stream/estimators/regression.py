@@ -74,7 +74,19 @@ class RegressionRecipe(Recipe):
         folds = 0 if request.grouped else self.n_folds(len(columns.targets))
         return with_slabs(drawn, request.reading.pilot(seed), folds) if folds else drawn
 
+    def plan(
+        self,
+        reading: Reading,
+        columns: Columns,
+        parameters: MapParameters,
+        n_groups: int | None = None,
+    ) -> Plan:
+        plan = Recipe.plan(self, reading, columns, parameters, n_groups)
+        open_yet = self.params.sums == "auto" and plan.sums == "float32"
+        return replace(plan, float64_if_needed=open_yet)
+
     def choose_precision(self, plan: Plan, scales: Mapping[str, Array], reading: Reading) -> Plan:
+        plan = replace(plan, float64_if_needed=False)
         if "float64_sums" not in scales or self.params.sums != "auto":
             return plan
         precise = replace(plan, sums="float64")

@@ -18,6 +18,7 @@ from rff_stream.cells.moments import CellAccumulator, CellMoments
 from rff_stream.cells.posterior import LocalPosterior
 from rff_stream.errors import ModelError, PlanError
 from rff_stream.estimators.base import plan_of
+from rff_stream.text_formatting import format_bytes
 
 CELLS = Cells(n_components=24, n_trees=2, n_cells=8)
 
@@ -411,14 +412,23 @@ def test_sums_of_rows_without_noise_are_float64_where_memory_allows(rng, monkeyp
     X, new = rng.uniform(size=(1200, 2)), rng.uniform(size=(500, 2))
     y, noise = np.sin(4 * X).sum(axis=1), rng.normal(size=1200)
 
-    def fit(y, memory=None):
-        asked = {"features": Cells(16, 2, 64), "metric": None, "memory": memory}
+    def asked(**parameters):
+        own = {"features": Cells(16, 2, 64), "metric": None} | parameters
         return rs.GaussianProcessRegressor(
-            "gaussian", length_scale="auto", random_state=0, progress=False, **asked
-        ).fit(X, y)
+            "gaussian", length_scale="auto", random_state=0, progress=False, **own
+        )
 
-    assert fit(y + 0.3 * noise).plan_.sums == "float32"
+    def fit(y, memory=None):
+        return asked(memory=memory).fit(X, y)
+
+    noisy = fit(y + 0.3 * noise)
+    assert noisy.plan_.sums == "float32"
     exact = fit(y)
+    before = str(plan_of(asked(), rs.open_source(X, y)))
+    promised = format_bytes(exact.plan_.process_bytes)
+    assert f"float64   {promised} a process" in before, "which the pilot decides"
+    decided = noisy.plan_, exact.plan_, plan_of(asked(sums="float32"), rs.open_source(X, y))
+    assert not any("float64   " in str(each) for each in decided)
     rounded = fit(y, memory=exact.plan_.process_bytes - 1)
     assert (exact.plan_.sums, rounded.plan_.sums) == ("float64", "float32")
     errors = [np.abs(each.predict(new) - np.sin(4 * new).sum(axis=1)) for each in (exact, rounded)]
