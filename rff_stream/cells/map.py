@@ -430,14 +430,13 @@ class LocalFeatures(NamedMap):
         shape = (min(size, len(rows)), columns.shape[1])
         exact, spare = _scratch("d", shape), _scratch(f"{out.dtype.char} spare", shape)
         rounded = exact if out.dtype == exact.dtype else _scratch(out.dtype.char, shape)
-        zeros = np.zeros(columns.shape[1], out.dtype)  # three times as fast as a plain 0
         for start in range(0, len(rows), size):
             block = out[start : start + size]
             values = rounded[: len(block)]
             np.matmul(rows[start : start + size], columns, out=exact[: len(block)])
             if rounded is not exact:
                 values[...] = exact[: len(block)]
-            np.maximum(values, zeros, out=values)
+            np.abs(values, out=values)  # negative by rounding alone; half the time of a maximum
             kernel.write_value(values, spare[: len(block)])
             taken = (
                 mean if isinstance(mean, float) else _row_means(values, mean[start : start + size])
@@ -616,8 +615,9 @@ def _map_from(plain: Any) -> Any:
 
 def _row_means(values: Array, out: Array) -> Array:
     """Their means (n, 1), which are written into ``out`` (n,), too."""
-    np.divide(np.einsum("ij->i", values), np.asarray(values.shape[1], values.dtype), out=out)
-    return out[:, None]
+    # One BLAS sum a row: the bits of a row do not depend on its place, as a whole product's do.
+    shares = np.full(values.shape[1], 1 / values.shape[1], values.dtype)
+    return np.vecdot(values, shares, out=out)[:, None]
 
 
 _thread = threading.local()
