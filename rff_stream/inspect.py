@@ -14,6 +14,7 @@ from rff_stream.answers.dependence import hsic
 from rff_stream.answers.sensitivity import Relevance, SobolIndices, gradient, gradient_std
 from rff_stream.contracts import RowFunction
 from rff_stream.errors import MODELS, ModelError, takes
+from rff_stream.families.level_intercepts import quantities
 from rff_stream.features.normal_scores import normal_scores_of
 from rff_stream.model import gradients
 from rff_stream.sources import Selection
@@ -71,6 +72,9 @@ def gradient_outer_product(
     -----
     Heavy-tailed inputs that the map compares by their normal scores are taken in these: a mean of
     squared slopes by the inputs themselves would be that of a few rows.
+
+    Columns of many levels have no slope, and are not among the inputs here; see
+    :func:`sobol_indices`.
 
     Raises
     ------
@@ -329,11 +333,13 @@ def partial_dependence(
 
 @takes(MODELS, remedy="Give a fitted model.")
 def relevance(model: Any) -> Relevance:
-    """The range of each input in length-scales; see :class:`Relevance`."""
+    """The range of each input in length-scales; see :class:`Relevance`. Levels have none."""
     fitted, rows = model._require_fit(), _sample_of(model)
     scores = normal_scores_of(fitted.features)
     rows = rows if scores is None else scores(rows)
-    return sensitivity.ard_relevance(fitted.length_scale, rows, fitted.columns.inputs)
+    kept, inputs = quantities(fitted.columns.inputs), fitted.columns.inputs
+    own = [inputs[j] for j in kept]
+    return sensitivity.ard_relevance(fitted.length_scale, rows[:, kept], own)
 
 
 def _sample_of(model: Any) -> Float64:

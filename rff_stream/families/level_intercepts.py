@@ -27,7 +27,7 @@ from rff_stream.families.protocol import MapParameters
 from rff_stream.features import ByColumns, FeatureMap, LevelIntercepts, Then
 from rff_stream.features.projection import length_scale_behind
 from rff_stream.pilot import Pilot
-from rff_stream.sources.levels import MAX_LEVELS, column_of_level, is_coded
+from rff_stream.sources.levels import EVERY, MAX_LEVELS, column_of_level, is_coded
 
 logger = logging.getLogger("rff_stream")
 
@@ -52,6 +52,12 @@ def coded_inputs(inputs: Sequence[str]) -> list[int]:
     return [place for place, name in enumerate(inputs) if is_coded(name)]
 
 
+def quantities(inputs: Sequence[str]) -> list[int]:
+    """Which inputs are no numbers of levels."""
+    coded = coded_inputs(inputs)
+    return [place for place in range(len(inputs)) if place not in coded]
+
+
 def refuse_coded(inputs: Sequence[str], who: str) -> None:
     """Refuse columns of many levels where there is no answer for random intercepts.
 
@@ -64,10 +70,10 @@ def refuse_coded(inputs: Sequence[str], who: str) -> None:
     if coded:
         column = column_of_level(inputs[coded[0]])
         raise ValueError(
-            f"{column!r} holds more than {MAX_LEVELS} levels, which have random intercepts, but "
-            f"{who} has none. Use KernelRidge, GaussianProcessRegressor or KernelClassifier with "
-            f"features='whole', name the levels that matter with inputs=['{column}=…', …], or "
-            f"leave it out."
+            f"{column!r} holds more than {MAX_LEVELS} levels (or one is {EVERY!r}, which stands "
+            f"for all). They have random intercepts, but {who} has none. Use KernelRidge, "
+            "GaussianProcessRegressor or KernelClassifier with features='whole', name the "
+            f"levels that matter with inputs=['{column}=…', …], or leave it out."
         )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from rff_stream._array import Float64
 from rff_stream.errors import ModelError
 from rff_stream.execution.threads import single_threaded_blas
+from rff_stream.families.level_intercepts import coded_inputs, quantities
 from rff_stream.features.normal_scores import normal_scores_of
 from rff_stream.features.projection import projection_of
 from rff_stream.model.fitted import Fitted
@@ -19,6 +20,7 @@ from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.dependence import DependenceStatistic
 from rff_stream.statistics.gradients import GradientProducts, GradientStatistic
 from rff_stream.statistics.metric_step import MetricStepStatistic
+from rff_stream.text_formatting import list_names
 
 LEFT_OUT = 0.02
 """Directions are left out while their mean squared slopes are together at most this share of the
@@ -31,13 +33,16 @@ MOST_OF_STEP = 4096
 """Largest number of entries of the directions: their sums are its square, 128 MB."""
 
 
-def gradient_statistic(model: Any) -> GradientStatistic:
-    """What a pass adds up of the slopes of a fitted model.
+def gradient_statistic(model: Any, *, every: bool = False) -> GradientStatistic:
+    """What a pass adds up of the slopes of a fitted model, by its inputs that are quantities.
+
+    The number of a level is none: a slope by it would be 0, however much levels matter. ``every``
+    takes it along.
 
     Raises
     ------
     ModelError
-        For a model that fits no function of rows.
+        For a model that fits no function of rows, or of levels alone.
     """
     fitted: Fitted = model._require_fit()
     answer, columns = fitted.answer, fitted.columns
@@ -56,7 +61,16 @@ def gradient_statistic(model: Any) -> GradientStatistic:
     scores = normal_scores_of(fitted.features)
     if scores is not None:
         origin = np.asarray(scores(origin[None]))[0]
-    return GradientStatistic(answer.slopes(), columns.inputs, targets, origin, variance, scores)
+    kept = list(range(fitted.n_inputs)) if every else quantities(columns.inputs)
+    if not kept:
+        raise ModelError(
+            f"The inputs ({list_names(columns.inputs)}) are columns of many levels, and there is "
+            "no slope by these. Use rs.inspect.sobol_indices."
+        )
+    inputs = tuple(columns.inputs[j] for j in kept)
+    return GradientStatistic(
+        answer.slopes(), inputs, targets, origin[kept], variance, scores, tuple(kept)
+    )
 
 
 def target_variance(fitted: Fitted) -> Float64:
@@ -93,7 +107,7 @@ def metric_statistic(model: Any, n_directions: int | None) -> MetricStepStatisti
         )
     if n_directions is not None and not 1 <= n_directions <= d:
         raise ValueError(f"n_directions={n_directions!r} but it must be from 1 to {d}, the inputs.")
-    found, mean = of_sample(model), answer.mean()
+    found, mean = of_sample(model, every=True), answer.mean()
     rows = fitted.sampled_rows
     x, y, w = rows[:, :d], rows[:, d:-1], rows[:, -1]
     variance = target_variance(fitted)
@@ -155,11 +169,18 @@ def dependence_scores(model: Any, data: Selection, n_directions: int | None) -> 
 
 def metric_step(model: Any, data: Selection, n_directions: int | None) -> Any:
     """Their step by all rows, by one streamed pass; by group where groups are asked for."""
+    inputs = model._require_fit().columns.inputs
+    levels = [inputs[j] for j in coded_inputs(inputs)]
+    if levels:
+        raise ModelError(
+            f"{list_names(levels)} holds numbers of levels, but a metric is a matrix for "
+            "quantities. Fit without this column, or name the levels that matter: inputs=[…]."
+        )
     return score_rows(model, data, metric_statistic(model, n_directions))
 
 
-def of_sample(model: Any) -> GradientProducts:
-    """M of the row sample of a model.
+def of_sample(model: Any, *, every: bool = False) -> GradientProducts:
+    """M of the row sample of a model, by quantities or by every input.
 
     Raises
     ------
@@ -167,7 +188,7 @@ def of_sample(model: Any) -> GradientProducts:
         For a model that has none.
     """
     fitted: Fitted = model._require_fit()
-    statistic = gradient_statistic(model)
+    statistic = gradient_statistic(model, every=every)
     rows = fitted.need_sample("and slopes are those at rows", "Give X, or save with moments=True.")
     sink = statistic.start()
     with single_threaded_blas():
@@ -186,7 +207,8 @@ def importance(model: Any) -> dict[str, float]:
     """The share of each input in how the fitted function changes, over the row sample.
 
     That of input j is E(∂f/∂x_j)² Var x_j over the sum of all inputs: 0 for an input that f does
-    not depend on, and for a constant f. See :func:`rff_stream.inspect.gradient_outer_product`.
+    not depend on, and for a constant f. Columns of many levels have no slope, and are not among
+    them. See :func:`rff_stream.inspect.gradient_outer_product`.
 
     Raises
     ------

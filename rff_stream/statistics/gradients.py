@@ -173,6 +173,8 @@ class GradientStatistic:
     scores: NormalScores | None = None
     """What the map compares heavy-tailed inputs by: slopes are those by scores then. A mean of
     squared slopes by such inputs is that of a few rows."""
+    kept: tuple[int, ...] | None = None
+    """Places of the inputs in a row; None: all of them."""
 
     def start(self) -> Sink:
         return _GradientSink(self)
@@ -205,6 +207,8 @@ class _GradientSink:
         slopes, scores = self._of.slopes(x), self._of.scores
         if scores is not None:
             slopes, x = slopes / scores.own_slopes(x)[:, :, None], scores(x)
+        if self._of.kept is not None:
+            slopes, x = slopes[:, self._of.kept], x[:, self._of.kept]
         moved = x - self._of.origin
         for own, total in zip(np.moveaxis(slopes, 2, 0), self._outer, strict=True):
             scaled = own * np.sqrt(w)[:, None]

@@ -220,6 +220,42 @@ def test_what_has_no_intercepts_refuses_by_name() -> None:
     assert model().fit(frame, "y", inputs=["a", "place=p1"]).n_features_in_ == 2
 
 
+def test_a_level_that_stands_for_all_is_told_of() -> None:
+    """Three levels, one of them "*", were refused as "more than 64 levels"."""
+    frame = table(n_levels=3).replace({"place": {"p0": "*"}})
+    with pytest.raises(ValueError, match=r"or one is '\*', which stands for all"):
+        model(features="local").fit(frame, "y")
+
+
+@pytest.mark.parametrize("choices", [{"features": "whole"}, {"n_components": None}])
+def test_levels_have_no_slope_and_no_length_scale(choices: dict[str, Any]) -> None:
+    """A slope by the number of a level is 0, and its range 10¹⁵: both said nothing of levels."""
+    frame = table(800)
+    frame["b"] = np.random.default_rng(2).normal(size=len(frame))
+    fit = model(dtype="float64", **choices).fit(frame, "y", inputs=["a", "place", "b"])
+    products = rs.inspect.gradient_outer_product(fit)
+    assert products.inputs == (*fit.importance_,) == ("a", "b")
+    assert fit.importance_["a"] > 0.9 and abs(sum(fit.importance_.values()) - 1) < 1e-12
+    step, slopes = 1e-4, []  # slopes by differences: of all rows, which are the row sample
+    for name in ("a", "b"):
+        ends = [fit.predict(frame.assign(**{name: frame[name] + h})) for h in (step, -step)]
+        slopes.append((ends[0] - ends[1]) / (2 * step))
+    expected = np.array(slopes) @ np.array(slopes).T / len(frame)
+    for found in (products, rs.inspect.gradient_outer_product(fit, frame)):
+        np.testing.assert_allclose(found.matrix(), expected, atol=1e-6 * expected.max())
+    spans = rs.inspect.relevance(fit)
+    assert spans.inputs == ("a", "b") and (spans.spans < 100).all()
+    with pytest.raises(rs.errors.ModelError, match=r'"place=\*" holds numbers of levels'):
+        rs.inspect.metric_step(fit, frame, "y")
+    halves = rs.inspect.dependence_drift(fit, frame, "y", by=np.arange(len(frame)) % 2)
+    assert "place=*" in halves[0].inputs
+    alone = model(**choices).fit(frame, "y", inputs=["place"])
+    assert not hasattr(alone, "importance_")
+    with pytest.raises(rs.errors.ModelError, match=r"no slope by these. Use rs.inspect.sobol"):
+        rs.inspect.gradient_outer_product(alone)
+    assert rs.inspect.sobol_indices(alone).first.shape == (1, 1)
+
+
 def test_the_shell_reads_and_predicts_them(tmp_path: Path) -> None:
     rows, out, fit = parquet(table(), tmp_path), tmp_path / "out.zarr", tmp_path / "m.zarr"
     done = run("fit", rows, "--target", "y", "--n-components", "32", "--model", fit)
