@@ -139,6 +139,19 @@ def test_bits_do_not_depend_on_the_scheduler(made):
     assert pickle.loads(pickle.dumps(metric_statistic(model, None))).inputs == model.columns_.inputs
 
 
+def test_a_process_of_one_map_steps_as_the_ridge_that_is_its_mean(made):
+    """It was refused, by a message that named its class as the remedy."""
+    ridge, X, y, _ = made
+    process = rs.GaussianProcessRegressor(features=ridge.features_, **QUIET).fit(X[:800], y[:800])
+    alpha = float(process.alpha_)
+    same = rs.KernelRidge(alpha=alpha, features=ridge.features_, **QUIET).fit(X[:800], y[:800])
+    steps = [rs.inspect.metric_step(each, X, y, n_directions=2) for each in (process, same)]
+    np.testing.assert_allclose(steps[0].matrix, steps[1].matrix, rtol=1e-6, atol=1e-9)
+    counts = rs.KernelRegressor("poisson", length_scale=2.0, n_components=32, **QUIET)
+    with pytest.raises(rs.errors.ModelError, match="KernelRegressor has no residuals of a mean"):
+        rs.inspect.metric_step(counts.fit(X, np.round(y - y.min())), X, y)
+
+
 @pytest.mark.filterwarnings("ignore::rff_stream.NumericalWarning")
 def test_what_has_no_directions_is_refused(made, tmp_path):
     model, X, y, _ = made
