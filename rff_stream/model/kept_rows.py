@@ -13,6 +13,7 @@ from typing import Self
 import numpy as np
 
 from rff_stream._array import Array, Float64
+from rff_stream.moments.class_moments import sorted_labels
 from rff_stream.sources import Selection
 
 MOST_BYTES = 1 << 26
@@ -40,10 +41,14 @@ class KeptRows:
         return self.x.nbytes + self.y.nbytes + self.w.nbytes
 
     def __add__(self, more: Self) -> Self | None:
-        """These and those of one more batch; None if they are too many."""
+        """These and those of one more batch; None if they are too many.
+
+        Raises DataError: for labels of another kind.
+        """
+        y = more.y if more.y.ndim == 2 else _in_form_of(self.y, more.y)
         if self.nbytes + more.nbytes > MOST_BYTES:
             return None
-        pairs = ((self.x, more.x), (self.y, more.y), (self.w, more.w))
+        pairs = ((self.x, more.x), (self.y, y), (self.w, more.w))
         return type(self)(*map(np.concatenate, pairs))
 
     @property
@@ -51,3 +56,12 @@ class KeptRows:
         """The rows as a fit takes them: arrays, by place under the names of the fit."""
         y = self.y[:, 0] if self.y.ndim == 2 and self.y.shape[1] == 1 else self.y
         return Selection(self.x, y, None if (self.w == 1).all() else self.w)
+
+
+def _in_form_of(known: Array, labels: Array) -> Array:
+    """Labels in the dtype of others, where it can say them: 1 for True and for 1.0."""
+    sorted_labels([*known[:1].tolist(), *labels[:1].tolist()])  # of one kind
+    if known.dtype.kind not in "biuf":
+        return labels
+    same = labels.astype(known.dtype)
+    return same if np.array_equal(same, labels) else labels

@@ -30,8 +30,6 @@ class ClassMoments:
     moments: Any  # of order 2, T = C targets about the origin 0
 
     def __add__(self, other: Self) -> Self:
-        if self.labels == other.labels:
-            return replace(self, moments=self.moments + other.moments)
         labels = sorted_labels([*self.labels, *other.labels])
         moments = self.over(labels).moments + other.over(labels).moments
         return type(self)(labels, moments)
@@ -40,8 +38,8 @@ class ClassMoments:
         return int(self.moments.__sizeof__()) + 64 * len(self.labels)
 
     def over(self, labels: tuple[Any, ...]) -> Self:
-        """The same over more labels: columns of zeros for those not met."""
-        if labels == self.labels:
+        """The same over more labels: columns of zeros for those not met, 1 in place of True."""
+        if labels == self.labels and [*map(type, labels)] == [*map(type, self.labels)]:
             return self
         places = {label: i for i, label in enumerate(labels)}
         at = np.array([places[label] for label in self.labels], dtype=int)

@@ -163,3 +163,31 @@ def test_announced_classes_stay_and_new_ones_are_told_of():
     with pytest.warns(UserWarning, match="Label 'level' is new in this batch"):
         free.partial_fit(x[50:], labels[50:])
     assert free.classes_.tolist() == ["above", "below", "level"]
+
+
+@pytest.mark.parametrize("more", [20, 60], ids=["added", "chosen again"])
+@pytest.mark.parametrize("types", [(bool, int), (int, bool), (int, float), (float, int)])
+def test_labels_that_are_equal_are_one_class_in_the_form_of_the_first(types, more):
+    """1 for True or 1.0: one was an error about names of targets, or changed all classes."""
+    x, y = made(40 + more)
+    first, later = ((y > 0).astype(each) for each in types)
+    model = rs.KernelClassifier(**QUIET).partial_fit(x[:40], first[:40])
+    model.partial_fit(x[40:], later[40:])
+    whole = rs.KernelClassifier(**QUIET).partial_fit(x[:40], first[:40])
+    whole.partial_fit(x[40:], first[40:])
+    assert model.n_rows_ == 40 + more
+    assert model.classes_.dtype == whole.classes_.dtype == first.dtype
+    np.testing.assert_array_equal(model.predict_proba(x), whole.predict_proba(x))
+
+
+@pytest.mark.parametrize("more", [20, 60], ids=["added", "chosen again"])
+@pytest.mark.parametrize("text_first", [False, True])
+def test_labels_of_another_kind_are_refused(text_first, more):
+    """Numbers became text where the map was chosen again, each class twice."""
+    x, y = made(40 + more)
+    kinds = [(y > 0).astype(int), as_labels(y)]
+    first, later = reversed(kinds) if text_first else kinds
+    model = rs.KernelClassifier(**QUIET).partial_fit(x[:40], first[:40])
+    with pytest.raises(DataError, match=r"of several kinds \(int, str\)"):
+        model.partial_fit(x[40:], later[40:])
+    assert model.n_rows_ == 40
