@@ -97,7 +97,6 @@ def save_model(
     answers: Mapping[str, Array],
     moments: Mapping[Any, Moments] | None,
     *,
-    labels: Mapping[str, Any] | None = None,
     batches: Sequence[NewBatch] = (),
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
@@ -107,16 +106,15 @@ def save_model(
     The header holds plain JSON values with finite floats; arrays of float64, float32, int64 or
     uint64 have names such as ``map/frequencies``, answers (what was solved from the moments) such
     as ``coef``. Without moments only what prediction needs is kept, and batches cannot be added
-    later; labels say what is known of them as a batch. Moments in several ``batches`` are given in
-    place of one. ``overwrite`` replaces a model on a local path at one instant; the old one is kept
-    until then.
+    later. Moments in several ``batches`` are given in place of one. ``overwrite`` replaces a model
+    on a local path at one instant; the old one is kept until then.
 
     Raises ModelError: the path is taken, cannot be written, or a value cannot be kept: it names
     which.
     """
     row, order = None, 2
     if moments is not None:
-        batches = [NewBatch(FIT, moments, labels or {})]
+        batches = [NewBatch(FIT, moments, {})]
     if batches:
         row, order = _meaning(batches[0].groups)
         batches = [batch.checked(row, order) for batch in batches]
