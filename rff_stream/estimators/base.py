@@ -122,7 +122,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
             counts of them, in any order and container, under any name. Other rows of a fit are
             known by their files or by the keys of their graph.
         by : str, optional
-            Label of each row: every label is a batch, and batches that are known are not
+            Name of a column of labels: every label is a batch, and batches that are known are not
             counted again. 1 and 1.0 are one label. Reads X twice. A label that the fit met with
             ``by`` is refused where nothing tells whether its rows are those of the fit.
 

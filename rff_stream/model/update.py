@@ -35,6 +35,7 @@ from rff_stream.model.persistence import keep_answer
 from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.moments import AugmentedRow
 from rff_stream.sources import Selection, Source
+from rff_stream.sources.container_types import is_names
 from rff_stream.sources.data_files import DataFile
 from rff_stream.sources.growth import PartSource, check_unchanged, growth_of, record_of
 from rff_stream.sources.variables import can_grow
@@ -63,6 +64,15 @@ class LaterRows:
     by: str | None = None
     replaces: bool = False
     """Whether a file that changed is counted in place of what it was."""
+
+    def __post_init__(self) -> None:
+        by: Any = self.by
+        if by is not None and not (isinstance(by, str) or is_names(by)):
+            raise ValueError(
+                f"by is a {type(by).__name__} of labels, but batches are known by the name of "
+                "the column that labels their rows. Give the labels as a column of X, and by= the "
+                "name of the column."
+            )
 
     def files(self) -> list[DataFile] | None:
         """The files that rows are in; None where they are in a store, or are named."""

@@ -495,3 +495,13 @@ def test_all_values_of_a_named_batch_are_compared() -> None:
     values[1:4] = 1e6
     with pytest.raises((DataError, ModelError), match="counted before with other rows"):
         model.update(data(values), batch="k")  # "nothing new" before
+
+
+@pytest.mark.parametrize("form", [np.asarray, list, pd.Series])
+def test_labels_in_place_of_the_name_of_their_column_are_refused(form):
+    """Arrays ended in words of NumPy, lists in batches that were named after the whole list."""
+    x = np.random.default_rng(0).normal(size=(80, 2))
+    model = rs.KernelRidge(n_components=8, random_state=0, progress=False).fit(x[:40], x[:40, 0])
+    with pytest.raises(ValueError, match=r"by is a \w+ of labels.* Give the labels as a column"):
+        model.update(x[40:], x[40:, 0], by=form([1, 2] * 20))
+    assert model.n_rows_ == 40
