@@ -28,7 +28,7 @@ from rff_stream.store.block_sums import (
     sorted_batches,
     sum_of_batches,
 )
-from rff_stream.store.commit_log import Batch, Log, ever
+from rff_stream.store.commit_log import Batch, Log, Replaced, ever
 from rff_stream.store.files import Files
 from rff_stream.store.local import local_path, open_files
 from rff_stream.store.moment_store import MomentStore
@@ -143,12 +143,18 @@ def save_answer(
     log.refresh()  # refuses another model in its place
     if find_answer(log, batches, None) is not None:
         return
-    place = f"{saved_at.path.rstrip('/')}/{ANSWERS}/{answer_name(log, batches)}"
+    inside = f"{ANSWERS}/{answer_name(log, batches)}"
+    place = f"{saved_at.path.rstrip('/')}/{inside}"
     try:
         save_model(place, header, {}, answers, None, storage_options=saved_at.storage_options)
     except ModelError:  # another driver may have been faster
         if find_answer(log, batches, None) is None:
             raise
+    try:
+        log.refresh()
+    except Replaced:  # in a model that took the place it would tell of commits that are lost
+        log.files.remove(inside)
+        raise
 
 
 def keep_sums(saved_at: ModelPlace, store: MomentStore) -> None:

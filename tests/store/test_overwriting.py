@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import xarray as xr
 
@@ -21,6 +22,7 @@ from places import ROOT, TESTS
 from rff_stream.cli.products import PREDICTIONS
 from rff_stream.errors import ModelError
 from rff_stream.store import atomic, load_model
+from rff_stream.store import model as store_model
 from rff_stream.store.batch_writing import MODEL
 from rff_stream.store.files import lock
 from rff_stream.store.local import check_apart
@@ -165,6 +167,30 @@ def test_writers_of_one_place_take_nothing_from_each_other(tmp_path, monkeypatch
     save(target, 2, overwrite=True)
     assert version_of(load_model(target)) == 2
     assert os.listdir(tmp_path) == ["M.zarr"]
+
+
+def test_an_update_leaves_no_answer_in_a_model_that_took_the_place(tmp_path, monkeypatch):
+    """The new model looked as if it had lost commits, and no load was possible any more."""
+    path, keep = tmp_path / "m.zarr", store_model.save_model
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    old, new = (
+        rs.KernelRidge(n_components=8, length_scale=2.0, random_state=seed).fit(rows, rows[:, 0])
+        for seed in (0, 1)
+    )
+    old.save(path, moments=True)
+    model = rs.load(path)
+
+    def late(place, *given, **more):
+        monkeypatch.setattr(store_model, "save_model", keep)
+        new.save(path, moments=True, overwrite=True)
+        keep(place, *given, **more)
+
+    monkeypatch.setattr(store_model, "save_model", late)
+    with pytest.raises(ModelError, match="no longer what was opened"):
+        model.update(rows[:20] + 1, rows[:20, 0], batch="b")
+    again = rs.load(path)
+    assert again.n_rows_ == 60 and (again.predict(rows) == new.predict(rows)).all()
+    assert again.update(rows + 2, rows[:, 0], batch="b").n_rows_ == 120
 
 
 def test_what_is_exchanged_during_a_look_is_looked_at_again(tmp_path):
