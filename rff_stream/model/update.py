@@ -39,7 +39,15 @@ from rff_stream.sources.container_types import is_names
 from rff_stream.sources.data_files import DataFile
 from rff_stream.sources.growth import PartSource, check_unchanged, growth_of, record_of
 from rff_stream.sources.variables import can_grow
-from rff_stream.store import Batch, MomentStore, Outdated, answer_name, is_answered, keep_sums
+from rff_stream.store import (
+    Batch,
+    MomentStore,
+    Outdated,
+    Replaced,
+    answer_name,
+    is_answered,
+    keep_sums,
+)
 from rff_stream.store.batch_writing import checked_id
 
 Groups = dict[Any, Any]
@@ -120,6 +128,8 @@ def after_commit(done: str) -> Iterator[None]:
     """Say in an error of the store what was committed before it: it is not to be done again."""
     try:
         yield
+    except Replaced:  # what was committed went with the model that was there
+        raise
     except ModelError as error:
         raise ModelError(
             f"{done}, but the model could not be solved: {error} Once this is mended, rs.load "
