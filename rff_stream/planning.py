@@ -154,6 +154,11 @@ class Plan(Sizes):
         return self.cost.solve_bytes(self, self.state_bytes)
 
     @property
+    def spare_bytes(self) -> int:
+        """What the process may hold beyond what is counted while it solves."""
+        return self.process_bytes - sum(self.memory_parts()["solve"].values())
+
+    @property
     def source_bytes(self) -> int:
         """Native bytes decoded, what is decoded again included."""
         return int(self.largest.decoded_bytes * self._leaves_worth)

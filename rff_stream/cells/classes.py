@@ -159,7 +159,7 @@ class CellClasses:
     ) -> CellLogOdds:
         classes: ClassMoments = totals.total
         rows, codes, weights, counts = _sample(classes, class_weight)
-        totals.features.keep_factors(rows[:, : len(classes.row.inputs)])
+        totals.features.keep_factors(rows[:, : len(classes.row.inputs)], totals.spare_bytes)
         truth = one_hot(codes, len(classes.labels))
 
         def scored(evidence: LocalEvidence) -> tuple[float, LocalPosterior, Float64]:

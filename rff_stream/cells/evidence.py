@@ -72,11 +72,13 @@ def cell_evidence(
     *,
     fit_intercept: bool = True,
     alpha: Array | float | None = None,
+    release: Callable[..., None] | None = None,
 ) -> LocalEvidence:
     """Noise and signal variance of each tree by maximal marginal likelihood, or at a given α.
 
     One Cholesky factor a cell. All cells are decomposed instead where there are few, and where
-    targets have penalties of their own.
+    targets have penalties of their own. ``release`` makes room for what is kept of all cells; it is
+    told of how many bytes a number of F⁻¹ is, once that is known.
     """
     require_rows(moments)
     t, count = moments.row.n_targets, range(moments.n_trees)
@@ -84,6 +86,8 @@ def cell_evidence(
     spans = [moments.of_tree(tree) for tree in count]
     few = min(span.stop - span.start for span in spans) <= SAMPLED_CELLS
     if few or (t > 1 if given is None else np.ptp(given) > 0):
+        if release is not None:
+            release()
         spectrum = local_spectrum(features, moments, fit_intercept=fit_intercept)
         return local_evidence(spectrum, alpha=alpha)
     found: list[_TreeEvidence] = []
@@ -91,6 +95,8 @@ def cell_evidence(
         before = found[-1] if found else None
         own = None if given is None else float(given[0])
         found.append(_solved_tree(features, moments, tree, fit_intercept, own, before))
+        if release is not None and before is None:
+            release(np.dtype(found[0].precision).itemsize)
     trees = tuple(each.factored.cells for each in found)
     solved = LocalTrees(features, trees, *facts_of_rows(moments, fit_intercept))
     alphas, noises, values = (

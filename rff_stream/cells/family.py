@@ -64,6 +64,7 @@ from rff_stream.families.windows_of_pilot import (
     seconds_of_windows,
 )
 from rff_stream.features.composed import encode_rows
+from rff_stream.features.packed_triangle import triangle_size
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_search import MapChoice, search_map
@@ -320,11 +321,11 @@ def _solve(kind: type[Answer], totals: Totals, alpha: Any, fit_intercept: bool) 
     """
     moments: CellMoments = totals.total
     sample = sample_without_copies(moments)
-    # The solve needs no other factor of landmarks, and holds one of sums in place of each.
-    totals.features.keep_factors(sample[:, : totals.features.n_inputs])
+    release = functools.partial(release_factors, totals, sample)
     if is_named(alpha, "cv"):  # before anything is solved
         alpha = penalty_by_folds(totals, fit_intercept=fit_intercept)
     if is_named(alpha, "gcv"):
+        release()
         spectrum = local_spectrum(totals.features, moments, fit_intercept=fit_intercept)
         alphas = penalties(totals.features, moments.weight)
         alpha = alphas[cell_gcv(spectrum, alphas).sum(axis=0).argmin(axis=0)]
@@ -335,11 +336,22 @@ def _solve(kind: type[Answer], totals: Totals, alpha: Any, fit_intercept: bool) 
             moments,
             fit_intercept=fit_intercept,
             alpha=None if isinstance(alpha, str) else alpha,
+            release=release,
         )
     gap_factor = np.asarray(totals.scales.get("gap_factor", np.ones(1)))
     n = max(evidence.solved.observations.n, 1)
     posterior = local_posterior(evidence, sample, gap_factor, optimism=numbers_found(totals, n) / n)
     return kind(posterior, evidence.log_evidence.mean(axis=0), moments.row.target_origin)
+
+
+def release_factors(totals: Totals, sample: Float64, itemsize: int = 8) -> None:
+    """Let go of factors of landmarks for which the plan has no room beside the solve.
+
+    The solve needs those of the row sample. The plan counts F⁻¹ in float64.
+    """
+    features = totals.features
+    saved = (8 - itemsize) * len(totals.total.cells) * triangle_size(features.n_components)
+    features.keep_factors(sample[:, : features.n_inputs], totals.spare_bytes + saved)
 
 
 def _restore(kind: type[Answer], stored: StoredAnswer) -> Answer:

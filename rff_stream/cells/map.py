@@ -61,8 +61,8 @@ MOST_SUMS = 1.75e9
 """Largest size of all sums in bytes if nothing is given: a process holds them about four times."""
 
 LITTLE = 64 << 20
-"""Bytes of factors that are not worth being computed again: 1,800 cells of R = 128, 480 of R = 256,
-which take .6 CPU s."""
+"""Bytes of factors that are kept where a plan has no room for them: 1,800 cells of R = 128, 480 of
+R = 256, which take .6 CPU s."""
 
 FEW_INPUTS, MANY_ROWS = 3, 1 << 20
 """With at most this many inputs and at least this many rows, small cells with 128 columns
@@ -480,21 +480,22 @@ class LocalFeatures(NamedMap):
             found = held[tree, cell] = exact.astype(self.dtype), ones[0].astype(self.dtype)
         return found
 
-    def keep_factors(self, X: Array) -> None:
-        """Keep what is computed once for a cell only for the cells of rows X (n, d).
+    def keep_factors(self, X: Array, room: int) -> None:
+        """Keep what is computed once for a cell for the cells of rows X (n, d).
 
-        All of it where the rest is less than ``LITTLE``: it would be computed again.
+        And for others, in so many bytes and ``LITTLE``: it would be computed again.
         """
         n_trees, routes = self.n_trees, self.route(X)
         kept = {(tree, cell) for tree in range(n_trees) for cell in set(routes[tree].tolist())}
         own = self._factors, self._scaled  # type: ignore[attr-defined]
-        rest = self._factors.keys() - kept  # type: ignore[attr-defined]
-        if len(rest) * cell_bytes(self.n_components, self.partition.n_inputs, self.dtype) < LITTLE:
-            return
-        for held in own:
-            for key in held.keys() - kept:
+        others = sorted((self._factors.keys() | self._scaled.keys()) - kept)  # type: ignore[attr-defined]
+        a_cell = cell_bytes(self.n_components, self.partition.n_inputs, self.dtype)
+        gone = others[max(room + LITTLE, 0) // a_cell :]
+        for key in gone:
+            for held in own:
                 held.pop(key, None)
-        return_freed_pages()
+        if gone:
+            return_freed_pages()
 
     def forget_factor(self, tree: int, cell: int) -> None:
         """Keep L_c⁻¹ no longer, where something else of its size is kept in its place."""

@@ -117,6 +117,8 @@ class Totals:
     parameters: MapParameters | None = None  # for a family whose sums are the same for every kernel
     scales: Mapping[str, Array] = field(default_factory=dict)
     """What was found on pilot rows, as in :class:`DrawnMap`."""
+    spare_bytes: int = 0
+    """What the plan of the pass allows in memory beyond what it counts for the solve."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -211,7 +211,8 @@ class Fitted:
     def totals(self, parameters: MapParameters | None = None) -> Totals:
         """The sums that an answer comes from; refuses a model that has none."""
         total = self.needed_total
-        return Totals(self.features, self.groups or {}, total, parameters, self.scales)
+        spare = 0 if self.plan is None else self.plan.spare_bytes
+        return Totals(self.features, self.groups or {}, total, parameters, self.scales, spare)
 
     @property
     def n_inputs(self) -> int:

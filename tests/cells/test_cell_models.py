@@ -13,11 +13,13 @@ from scipy import stats
 
 import rff_stream as rs
 from rff_stream.cells.cost import CellCost
-from rff_stream.cells.map import Cells, LocalFeatures
+from rff_stream.cells.map import Cells, LocalFeatures, cell_bytes
 from rff_stream.cells.moments import CellAccumulator, CellMoments
 from rff_stream.cells.posterior import LocalPosterior
 from rff_stream.errors import ModelError, PlanError
 from rff_stream.estimators.base import plan_of
+from rff_stream.features.packed_triangle import triangle_size
+from rff_stream.planning import Plan
 from rff_stream.text_formatting import format_bytes
 
 CELLS = Cells(n_components=24, n_trees=2, n_cells=8)
@@ -392,18 +394,22 @@ def test_the_default_draws_as_many_cells_as_fit_the_memory(rng):
         given.fit(X, y)
 
 
-def test_the_solve_keeps_factors_of_landmarks_of_the_row_sample_alone(rng, monkeypatch):
-    few = model(features=Cells(16, 2, 64), sample_rows=20).fit(*rows(rng, n=3000)).features_
-    assert len(few._factors) == 2 * 64, "they are little"
-    monkeypatch.setattr("rff_stream.cells.map.LITTLE", 0)
+def test_the_solve_keeps_factors_of_landmarks_that_the_plan_has_room_for(rng, monkeypatch):
     X, y = rows(rng, n=3000)
     fit = model(features=Cells(16, 2, 64), sample_rows=20).fit(X, y)
+    assert len(fit.features_._factors) == 2 * 64, "they are little"
+    before, a_cell = fit.predict(X), cell_bytes(16, X.shape[1], "float32")
+    monkeypatch.setattr("rff_stream.cells.map.LITTLE", 0)
+    monkeypatch.setattr(Plan, "spare_bytes", 2 * 64 * a_cell)
+    fit = model(features=Cells(16, 2, 64), sample_rows=20).fit(X, y)
+    assert len(fit.features_._factors) == 2 * 64, "there is room for all"
+    monkeypatch.setattr(Plan, "spare_bytes", 9 * a_cell - 4 * 2 * 64 * triangle_size(16))
+    fit = model(features=Cells(16, 2, 64), sample_rows=20).fit(X, y)
     features, sample = fit.features_, fit.moments_.sample.rows[:, : X.shape[1]]
-    kept = {(tree, cell) for tree in range(2) for cell in features.route(sample)[tree].tolist()}
-    assert set(features._factors) == set(features._scaled) == kept
-    assert len(kept) <= 40 < 2 * 64
-    before = fit.predict(X)
-    features.keep_factors(X)
+    needed = {(tree, cell) for tree in range(2) for cell in features.route(sample)[tree].tolist()}
+    kept = set(features._factors)
+    assert set(features._scaled) == kept >= needed
+    assert len(kept) == len(needed) + 9 < 2 * 64
     assert (fit.predict(X) == before).all()
 
 
