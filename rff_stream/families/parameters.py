@@ -52,6 +52,12 @@ def check_sample_rows(size: Any) -> None:
         raise ValueError(f"sample_rows={size!r} but it must be a whole number ≥ 0.")
 
 
+def check_memory_limit(limit: Any) -> None:
+    """A number of bytes, or None."""
+    if limit is not None and not isinstance(limit, int | float | np.number):
+        raise TypeError(f"memory={limit!r} but it must be a number of bytes, such as 4 * 2**30.")
+
+
 def check_search_seconds(seconds: Any) -> None:
     """A number ≥ 0 that is finite, or None."""
     if seconds is None:

@@ -17,6 +17,7 @@ from rff_stream.families.level_intercepts import coded_inputs
 from rff_stream.families.longitude import longitudes_in
 from rff_stream.families.maps import chosen_map, scale_of_map
 from rff_stream.families.parameters import (
+    check_memory_limit,
     check_n_components,
     check_sample_rows,
     check_search_seconds,
@@ -153,6 +154,7 @@ class Recipe(ABC):
         """Refuse parameters before anything is opened."""
         check_n_components(self.params.n_components, self.params.features)
         check_sample_rows(self.params.sample_rows)
+        check_memory_limit(self.params.memory)
         check_search_seconds(getattr(self.params, "search_seconds", None))
 
     def open(self, data: Selection) -> Opened:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 
@@ -99,6 +100,11 @@ WRONG: dict[str, tuple[Callable[[Any, Any], Any], type[Exception], str]] = {
     "coverage": (lambda model, X: model.predict_interval(X, coverage=2), ValueError, "coverage=2"),
     "alarm": (lambda model, X: model.drift(alarm=3.0), ValueError, "alarm=3"),
     "alarms": (lambda model, X: model.batches(alarm=3.0), ValueError, "alarm=3"),
+    "memory": (
+        lambda model, X: clone(model).set_params(memory="4GiB").fit(X, X[:, 0]),
+        TypeError,
+        "memory='4GiB' but it must be a number of bytes",
+    ),
     "window": (lambda model, X: model.drift(window=0), ValueError, "window=0"),
     "step": (lambda model, X: next(model.stream(X, X[:, 0], every=-1)), ValueError, "every=-1 but"),
 }
