@@ -17,7 +17,13 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-FAMILY_FOLDERS = ["rff_stream.cells", "rff_stream.grid", "rff_stream.choice", "rff_stream.whole"]
+FAMILY_FOLDERS = [
+    "rff_stream.cells",
+    "rff_stream.grid",
+    "rff_stream.choice",
+    "rff_stream.trend",
+    "rff_stream.whole",
+]
 """Packages of the families of maps, asked in this order: the only place that names them. A folder
 of another package is inserted before the last, which takes every map that no other does."""
 

@@ -56,7 +56,7 @@ from rff_stream.families.protocol import (
     Totals,
     family_of,
 )
-from rff_stream.families.register import joined
+from rff_stream.families.register import beside, joined
 from rff_stream.families.windows_of_pilot import (
     map_search,
     neighbouring_rows,
@@ -64,6 +64,7 @@ from rff_stream.families.windows_of_pilot import (
     seconds_of_windows,
 )
 from rff_stream.features.composed import encode_rows
+from rff_stream.features.linear_trend import LinearTrend
 from rff_stream.features.packed_triangle import triangle_size
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.length_scales.left_out import CellShape
@@ -266,6 +267,7 @@ class CellFamily(Family):
         sizes = cell_cost(features, n_rows, d, parameters.planned)
         scales: dict[str, Array] = {}
         maps: list[Any] = [features]
+        trend: LinearTrend | None = None
         if not isinstance(features, LocalFeatures):
             encoding = chosen_map(encoding_of(features), columns.inputs)
             encoding = encoding or around_the_globe(parameters, pilot.x)
@@ -276,13 +278,15 @@ class CellFamily(Family):
             else:
                 with single_threaded_blas():
                     found, scales = _search(reading, pilot, parameters, n_rows, sizes, encoding)
-                maps = []
+                maps, trend = [], found.trend
                 for each in found.maps:
                     kernel, before = in_metric(each, encoding, pilot.x)
                     shaped = cost_of_shape(sizes, each.shape, n_rows)
                     maps.append(draw_cells(kernel, pilot, parameters, shaped, before))
         scales["length_scale"] = maps[0].length_scale
         features = joined(maps)
+        if trend is not None:
+            features = beside(features, trend)
         return DrawnMap(features, family_of(features).row(features, pilot, columns), scales)
 
     def row(self, features: Any, pilot: Pilot, columns: Columns) -> AugmentedRow:
@@ -400,6 +404,7 @@ def _search(
     search = map_search(
         rows, blocks, of_pilot, parameters, shape, rng,
         scores=encoding is None, sizes=chosen, averages=chosen and pays,
+        trends=chosen and encoding is None,
     )  # fmt: skip
     found = search_map(search)
     if of_pilot and 2 * len(rows.x) < n_rows_of(reading.source):

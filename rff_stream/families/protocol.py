@@ -16,6 +16,7 @@ from rff_stream.descents.statistic import SumOfRows
 from rff_stream.execution import Reading
 from rff_stream.families.kernel_request import KernelRequest
 from rff_stream.features import FeatureMap
+from rff_stream.features.linear_trend import LinearTrend
 from rff_stream.losses.classification import Loss
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.class_moments import ClassMoments
@@ -295,6 +296,10 @@ class Family(Protocol):
 
     def join(self, maps: Sequence[Any]) -> Any:
         """These maps as one whose answers are averaged; None of a family that averages none."""
+        return None
+
+    def beside(self, features: Any, trend: LinearTrend) -> Any:
+        """A map for what a line leaves of the targets; None of a family that adds none."""
         return None
 
     def serves(self, n_inputs: int) -> bool:

@@ -9,6 +9,7 @@ from rff_stream.families.kernel_request import AUTO, KernelRequest
 from rff_stream.families.level_intercepts import mapped_inputs, refuse_coded
 from rff_stream.families.parameters import COMPETING, DEFAULT_COMPONENTS, RADIAL
 from rff_stream.families.protocol import WHOLE, ClassFamily, MapParameters, families, family_of
+from rff_stream.features.linear_trend import LinearTrend
 from rff_stream.kernels import RadialKernel
 from rff_stream.length_scales.map_search import MOST_OF_DIRECTIONS
 
@@ -48,6 +49,12 @@ def joined(maps: Sequence[Any]) -> Any:
     if len(maps) == 1:
         return maps[0]
     found = (family.join(maps) for family in families())
+    return next(each for each in found if each is not None)
+
+
+def beside(features: Any, trend: LinearTrend) -> Any:
+    """A map for what a line leaves of the targets, and the line, as one map."""
+    found = (family.beside(features, trend) for family in families())
     return next(each for each in found if each is not None)
 
 

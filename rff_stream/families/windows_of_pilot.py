@@ -134,12 +134,13 @@ def map_search(
     scores: bool = False,
     sizes: bool = False,
     averages: bool = False,
+    trends: bool = False,
 ) -> MapSearch:
     """The search that the parameters ask for, before it has run.
 
-    Copies are one row. Normal scores of heavy-tailed inputs, cells of other sizes, and the mean of
-    two maps compete where it is said. Where scores do not compete, values that no length-scale in
-    reach can tell apart are bounded.
+    Copies are one row. Normal scores of heavy-tailed inputs, cells of other sizes, the mean of two
+    maps, and what a line leaves compete where it is said. Where scores do not compete, values that
+    no length-scale in reach can tell apart are bounded.
     """
     free = parameters.kernels.free
     heavy = heavy_inputs(rows.x) if scores and free else np.empty(0, np.int64)
@@ -162,6 +163,7 @@ def map_search(
         only_metric=learns and parameters.metric == "full",
         sizes=sizes,
         averages=averages,
+        trends=trends and free,
         budget=SearchBudget(
             np.inf if parameters.search_seconds is None else parameters.search_seconds
         ),

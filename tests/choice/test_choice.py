@@ -265,7 +265,8 @@ def test_a_metric_that_cannot_be_learnt_is_refused(changes: Any, words: str, rng
 def test_a_metric_that_is_asked_for_is_taken(rng: Any) -> None:
     X, y = rows(rng, 200)
     fit = rs.GaussianProcessRegressor(metric="full", random_state=0, progress=False).fit(X, y)
-    assert all(name.endswith("metric") for name in fit.choice_.names)
+    looks = {"targets as they are", "what a line leaves"}
+    assert all(name.endswith("metric") for name in {*fit.choice_.names} - looks)
     assert fit.features_.encoding.matrix.shape == (2, 2)
     none = rs.GaussianProcessRegressor(metric=None, random_state=0, progress=False).fit(X, y)
     assert not any(name.endswith("metric") for name in none.choice_.names)
@@ -297,7 +298,7 @@ def test_units_and_signs_of_targets_choose_nothing(rng: Any, features: Any) -> N
 def test_inputs_of_heavy_tails_are_compared_as_scores_where_these_predict_better(
     rng: Any, tmp_path: Any, kind: Any
 ) -> None:
-    """On the scale of a lognormal most rows are one place; a line of y in x itself stays."""
+    """On the scale of a lognormal most rows are one place; a line in x itself stays a line."""
     z = rng.normal(size=(600, 2))
     X, y = np.exp(2.5 * z), np.sin(2 * z[:, 0]) + z[:, 1] + 0.05 * rng.normal(size=600)
     fit = kind(random_state=0, progress=False).fit(X[:400], y[:400])
@@ -309,8 +310,8 @@ def test_inputs_of_heavy_tails_are_compared_as_scores_where_these_predict_better
     np.testing.assert_array_equal(again.predict(X[400:]), fit.predict(X[400:]))
     assert np.shape(fit.length_scale_) == (2,)
     with_line = kind(random_state=0, progress=False).fit(X[:400], X[:400] @ [1.0, 2.0])
-    encoding = with_line.features_.encoding
-    assert encoding is None or "NormalScores" not in repr(encoding)
+    error = with_line.predict(X[400:]) - X[400:] @ [1.0, 2.0]
+    assert np.abs(error).max() < 1e-4 * X.std()
 
 
 @pytest.mark.parametrize("factor", [1.01, 2.0, np.inf])

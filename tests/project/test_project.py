@@ -62,7 +62,7 @@ ROOMS = [
     {"store"},
     {"execution"},
     {"families"},
-    {"cells", "choice", "grid", "whole"},
+    {"cells", "choice", "grid", "trend", "whole"},
     {"model"},
     {"estimators"},
     {"from_moments", "inspect"},

@@ -1,0 +1,27 @@
+"""A line of the inputs that is taken from the targets before a map answers for the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearTrend:
+    """x ↦ (x − c) B, as it was found from some rows, with its variance."""
+
+    origin: Float64  # c (d,)
+    slopes: Float64  # B (d, T)
+    root: Float64  # (d, d): the variance of a target of unit noise is ‖(x − c) root‖²
+    noise: Float64  # (T,): variances of what the line leaves
+
+    def __call__(self, x: Array) -> Float64:
+        """Values (n, T) of rows (n, d)."""
+        return np.asarray((x - self.origin) @ self.slopes, np.float64)
+
+    def variance(self, x: Array) -> Float64:
+        """Of the values (n, T): it grows with the distance from the rows that said the line."""
+        return np.asarray((((x - self.origin) @ self.root) ** 2).sum(axis=1)[:, None] * self.noise)

@@ -1,0 +1,247 @@
+"""Cells for what a line of the inputs leaves: y = a line + f(x) + noise, with f a process.
+
+Kernels return to the mean away from the rows, and inputs of heavy tails have rows with few
+neighbours. Where a line says much of the targets there, f is fitted to what it leaves. The line
+is found on pilot rows before the read, as length-scales are, and taken where left-out rows say so:
+each is left out of the line, too. Variances of f and of the line are added: what f has learnt of
+the errors of the line is small where there are many rows, and far from them there is none.
+
+References
+----------
+Rasmussen & Williams 2006, section 2.7 (explicit basis functions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.early_stopping import HeldOutError
+from rff_stream.contracts import Packed, RowFunction, Slopes, Statistic, for_rows
+from rff_stream.execution import Reading
+from rff_stream.families.protocol import (
+    ONE_KERNEL,
+    DrawnMap,
+    Family,
+    LeftOut,
+    MapParameters,
+    Process,
+    StoredAnswer,
+    SumRequest,
+    Totals,
+    family_of,
+)
+from rff_stream.features.linear_trend import LinearTrend
+from rff_stream.moments import AugmentedRow
+from rff_stream.pilot import Pilot
+from rff_stream.planning import PlanRequest
+from rff_stream.sources import Columns
+from rff_stream.sources.protocol import Source
+from rff_stream.trend.map import TrendFeatures
+from rff_stream.trend.statistic import TrendStatistic, shifted, shifted_rows
+
+REFUSES = {
+    "until": "A map beside a line is read to the end. Use fit without until, or features='whole'.",
+    "with_kernel": ONE_KERNEL,
+    "refine": "refine={value} but the answer of a map beside a line is solved once. Use refine=0, "
+    "or one map.",
+    "classes": "A map beside a line is for KernelRidge and GaussianProcessRegressor. Choose "
+    "another map here.",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrendFunction:
+    """x ↦ g(x) with the line added to its first columns, each of which stands for S."""
+
+    function: RowFunction
+    trend: LinearTrend
+    repeats: int = 1  # S
+
+    @property
+    def width(self) -> int:
+        """That of g."""
+        return self.function.width
+
+    def __call__(self, x: Array) -> Float64:
+        """Values (n, width) of rows (n, d)."""
+        found = np.array(self.function(x))
+        line = np.repeat(self.trend(x), self.repeats, axis=1)
+        found[:, : line.shape[1]] += line
+        return found
+
+    def for_rows(self, count: int) -> TrendFunction:
+        """The same for so many rows in all, in calls of any size."""
+        return replace(self, function=for_rows(self.function, count))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrendStd:
+    """x ↦ g(x) with the variance of the line added to the squares of its last T columns."""
+
+    function: RowFunction
+    trend: LinearTrend
+
+    @property
+    def width(self) -> int:
+        """That of g."""
+        return self.function.width
+
+    def __call__(self, x: Array) -> Float64:
+        """Values (n, width) of rows (n, d)."""
+        found, own = np.array(self.function(x)), self.trend.variance(x)
+        at = slice(found.shape[1] - own.shape[1], None)
+        found[:, at] = np.sqrt(found[:, at] ** 2 + own)
+        return found
+
+    def for_rows(self, count: int) -> TrendStd:
+        """The same for so many rows in all, in calls of any size."""
+        return replace(self, function=for_rows(self.function, count))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrendSlopes:
+    """x ↦ the slopes of g, and those of the line."""
+
+    slopes: Slopes
+    trend: LinearTrend
+
+    def __call__(self, x: Array) -> Float64:
+        """(n, d, T) of rows (n, d)."""
+        return np.asarray(self.slopes(x) + self.trend.slopes)
+
+
+@dataclass(frozen=True, eq=False)
+class TrendAnswer:
+    """The answer of a map for what a line leaves, and the line.
+
+    Its methods are those of a :class:`~rff_stream.families.protocol.Process`.
+    """
+
+    process: Process
+    trend: LinearTrend
+
+    @property
+    def target_origin(self) -> Float64:
+        """(T,)."""
+        return np.asarray(self.process.target_origin)
+
+    def mean(self) -> RowFunction:
+        return TrendFunction(self.process.mean(), self.trend)
+
+    def slopes(self) -> Slopes:
+        return TrendSlopes(self.process.slopes(), self.trend)
+
+    def std(self, noise: bool) -> RowFunction:
+        return TrendStd(self.process.std(noise), self.trend)
+
+    def mean_and_std(self, noise: bool) -> RowFunction | None:
+        both = self.process.mean_and_std(noise)
+        return None if both is None else TrendFunction(TrendStd(both, self.trend), self.trend)
+
+    @property
+    def misfit_variance(self) -> Float64 | float:
+        return self.process.misfit_variance
+
+    def covariance(self, x: Array) -> Float64:
+        return self.process.covariance(x)
+
+    def draws(self, n_samples: int, seed: int) -> RowFunction:
+        return TrendFunction(self.process.draws(n_samples, seed), self.trend, n_samples)
+
+    def leave_one_out(self, sample: Float64) -> Float64:
+        return self.process.leave_one_out(shifted_rows(sample, self.trend, -1.0))
+
+    def left_out(self, sample: Float64) -> LeftOut:
+        found = self.process.left_out(shifted_rows(sample, self.trend, -1.0))
+        own = self.trend.variance(sample[:, : len(self.trend.origin)])
+        return replace(found, variance=found.variance + own)
+
+    def state(self, tests: Sequence[Any], n_rows: int, fraction: float) -> HeldOutError:
+        raise ValueError(REFUSES["until"])
+
+    def attributes(self, flat: bool) -> dict[str, Any]:
+        """Those of the process."""
+        return self.process.attributes(flat)
+
+    def pack(self) -> Packed:
+        """The process; the line is that of the map."""
+        return self.process.pack()
+
+
+@dataclass(frozen=True, slots=True)
+class TrendFamily(Family):
+    """Maps beside a line: the search of features="auto" draws them."""
+
+    name: ClassVar[str | None] = None
+    kinds: ClassVar[tuple[type, ...]] = (TrendFeatures,)
+    refuses: ClassVar[Mapping[str, str]] = REFUSES
+
+    def beside(self, features: Any, trend: LinearTrend) -> Any:
+        return TrendFeatures(features, trend)
+
+    def growth(self, features: Any, n_rows: int) -> float:
+        return family_of(features.map).growth(features.map, n_rows)
+
+    def check(self, parameters: MapParameters, n_inputs: int) -> None:
+        inner: Any = parameters.features
+        family_of(inner.map).check(replace(parameters, features=inner.map), n_inputs)
+
+    def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
+        return family_of(features.map).request(features.map, n_components, source)
+
+    def foresee(self, request: PlanRequest, parameters: MapParameters, n_rows: int) -> PlanRequest:
+        inner: Any = parameters.features
+        own = replace(parameters, features=inner.map)
+        return family_of(inner.map).foresee(request, own, n_rows)
+
+    def draw(self, reading: Reading, columns: Columns, parameters: MapParameters) -> DrawnMap:
+        """A map that is given stays as it is, and so does its line."""
+        features: Any = parameters.features
+        own = replace(parameters, features=features.map)
+        drawn = family_of(features.map).draw(reading, columns, own)
+        pilot = reading.pilot(parameters.seed)
+        return DrawnMap(features, self.row(features, pilot, columns), drawn.scales)
+
+    def row(self, features: Any, pilot: Pilot, columns: Columns) -> AugmentedRow:
+        left = pilot.with_targets(pilot.y - features.trend(pilot.x))
+        row = family_of(features.map).row(features.map, left, columns)
+        return replace(row, map_fingerprint=features.fingerprint)
+
+    def statistic(self, request: SumRequest) -> Statistic:
+        inner = request.features.map
+        own = replace(request, features=inner)
+        return TrendStatistic(family_of(inner).statistic(own), request.features.trend)
+
+    def zero(self, features: Any, row: AugmentedRow, order: int) -> Any:
+        return family_of(features.map).zero(features.map, row, order)
+
+    def solve(
+        self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int, variances: bool
+    ) -> TrendAnswer:
+        inner, trend, given = totals.features.map, totals.features.trend, totals.parameters
+        groups = {label: shifted(part, trend, -1.0) for label, part in totals.groups.items()}
+        own = replace(
+            totals,
+            features=inner,
+            groups=groups,
+            total=shifted(totals.total, trend, -1.0),
+            parameters=None if given is None else replace(given, features=inner),
+        )
+        found = family_of(inner).solve(
+            own, alpha, fit_intercept=fit_intercept, refine=refine, variances=variances
+        )
+        return TrendAnswer(found, trend)
+
+    def restore(self, stored: StoredAnswer, *, variances: bool) -> TrendAnswer:
+        inner, trend = stored.features.map, stored.features.trend
+        total = None if stored.total is None else shifted(stored.total, trend, -1.0)
+        own = replace(stored, features=inner, total=total)
+        return TrendAnswer(family_of(inner).restore(own, variances=variances), trend)
+
+
+FAMILY = TrendFamily()

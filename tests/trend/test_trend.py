@@ -1,0 +1,177 @@
+"""A map beside a line: the map for what the line leaves, and the line; and where it is taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rff_stream as rs
+from rff_stream.choice.map import CandidateFeatures
+from rff_stream.errors import ModelError
+from rff_stream.families import family_of
+from rff_stream.features.base import map_from_spec
+from rff_stream.features.linear_trend import LinearTrend
+from rff_stream.length_scales.linear_fit import PENALTIES, LinearFit
+from rff_stream.trend.map import TrendFeatures
+
+N = 400
+QUIET = {"random_state": 0, "progress": False}
+
+
+def rows(rng: Any, n: int = N, n_targets: int = 1) -> tuple[Any, Any]:
+    X = rng.normal(size=(n, 3))
+    f = np.sin(2 * X[:, 0]) + X[:, 1] ** 2
+    y = np.stack([f + 3 * X[:, 2], f - X[:, 0]], axis=1)[:, :n_targets]
+    y = y + 0.1 * rng.normal(size=y.shape)
+    return X, y[:, 0] if n_targets == 1 else y
+
+
+def maps(rng: Any, n_targets: int, several: bool) -> tuple[Any, Any, LinearTrend]:
+    """Cells, or two of them, alone and beside a line."""
+    x = rng.normal(size=(N, 3))
+    cells = [
+        rs.LocalFeatures.sample(rs.Gaussian(scale), x, n_cells=4, n_trees=2, n_components=32, rng=i)
+        for i, scale in enumerate((1.0, 3.0))
+    ]
+    plain = CandidateFeatures(tuple(cells)) if several else cells[0]
+    root = np.diag([0.05, 0.02, 0.01])
+    slopes, noise = rng.normal(size=(3, n_targets)), np.full(n_targets, 0.5)
+    trend = LinearTrend(np.array([0.5, 0, -1]), slopes, root, noise)
+    return plain, TrendFeatures(plain, trend), trend
+
+
+def in_order(x: Any) -> Any:
+    """Rows in one order, whatever it was."""
+    return x[np.lexsort(x[:, :3].T)]
+
+
+@pytest.mark.filterwarnings("ignore:.*one input alone")
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("n_targets", [1, 2])
+@pytest.mark.parametrize("kind", [rs.KernelRidge, rs.GaussianProcessRegressor])
+def test_it_is_the_map_for_what_the_line_leaves_and_the_line(
+    kind: Any, n_targets: int, several: bool, rng: Any, tmp_path: Path
+) -> None:
+    X, y = rows(rng, n_targets=n_targets)
+    more, ask = rows(rng, 100, n_targets), rng.normal(size=(50, 3))
+    plain, beside, trend = maps(rng, n_targets, several)
+
+    def line(x: Any) -> Any:
+        return trend(x) if n_targets > 1 else trend(x)[:, 0]
+
+    known = kind(features=plain, **QUIET).fit(X, y - line(X), batch="a")
+    found = kind(features=beside, **QUIET).fit(X, y, batch="a")
+
+    def same(found: Any) -> None:
+        np.testing.assert_allclose(found.predict(ask), known.predict(ask) + line(ask), atol=1e-9)
+        own, of_rest = found._fitted.answer, known._fitted.answer
+        slopes = of_rest.slopes()(ask) + trend.slopes
+        np.testing.assert_allclose(own.slopes()(ask), slopes, atol=1e-9)
+        sample = [in_order(each.moments_.sample.rows) for each in (found, known)]
+        np.testing.assert_allclose(sample[0][:, 3:-1] - trend(sample[0][:, :3]), sample[1][:, 3:-1])
+        if kind is rs.KernelRidge:
+            return
+        left = own.leave_one_out(sample[0]), of_rest.leave_one_out(sample[1])
+        np.testing.assert_allclose(*left, atol=1e-9)
+        variance = trend.variance(ask).reshape(line(ask).shape)
+        for noise in (False, True):
+            mean, std = found.predict(ask, return_std=True, noise=noise)
+            rest = known.predict(ask, return_std=True, noise=noise)[1]
+            np.testing.assert_allclose(std, np.sqrt(rest**2 + variance))
+            np.testing.assert_array_equal(mean, found.predict(ask))
+
+    same(found)
+    np.testing.assert_allclose(in_order(found.moments_.sample.rows)[:, 3:-1].squeeze(),
+                               in_order(np.column_stack([X, y]))[:, 3:].squeeze())  # fmt: skip
+    found.save(tmp_path / "m.zarr", moments=True)
+    again = rs.load(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(again.predict(ask), found.predict(ask))
+    before = again.predict(ask)
+    known.update(more[0], more[1] - line(more[0]), batch="b")
+    for each in (found, again):
+        same(each.update(*more, batch="b"))
+    np.testing.assert_array_equal(rs.load(tmp_path / "m.zarr").predict(ask), again.predict(ask))
+    np.testing.assert_allclose(again.forget("b").predict(ask), before, atol=1e-9)
+
+
+def test_a_line_is_that_of_least_error_at_rows_left_out(rng: Any) -> None:
+    """Residuals without each row, its leverage and the variance, by fits without the row."""
+    n, d = 40, 3
+    x, w = rng.normal(size=(n, d)) * [1.0, 100.0, 0.0], rng.uniform(0.5, 2.0, n)
+    y = np.stack([x[:, 0], x[:, 1] / 50], axis=1) + rng.normal(size=(n, 2))
+
+    def dense(rows: Any, penalty: float) -> tuple[Any, Any, Any]:
+        middle = np.average(x[rows], 0, w[rows]), np.average(y[rows], 0, w[rows])
+        scale = np.sqrt(np.average((x - np.average(x, 0, w)) ** 2, 0, w)) + (x.std(axis=0) == 0)
+        u = (x - middle[0]) / scale
+        gram = np.linalg.inv((u[rows].T * w[rows]) @ u[rows] + penalty * w.sum() * np.eye(d))
+        b = gram @ (u[rows].T * w[rows]) @ (y[rows] - middle[1])
+        return middle[1] + u @ b, b / scale[:, None], np.einsum("ij,jk,ik->i", u, gram, u)
+
+    everyone = np.arange(n)
+    errors = [
+        [y[i] - dense(everyone[everyone != i], each)[0][i] for i in range(n)] for each in PENALTIES
+    ]
+    best = PENALTIES[np.argmin([(w[:, None] * np.square(each)).sum() for each in errors])]
+    line, (values, slopes, reach) = LinearFit.of(x, y, w), dense(everyone, best)
+    np.testing.assert_allclose(line.slopes, slopes, atol=1e-9)
+    np.testing.assert_allclose(line.residuals(x, y), y - values, atol=1e-9)
+    leverage = line.leverage(x, w)
+    np.testing.assert_allclose(leverage, w * (1 / w.sum() + reach), atol=1e-9)
+    left = line.residuals(x, y) / (1 - leverage)[:, None]
+    np.testing.assert_allclose(left, errors[PENALTIES.tolist().index(best)], rtol=2e-3)
+    trend = LinearTrend(line.origin, line.slopes, line.root, np.array([2.0, 3.0]))
+    np.testing.assert_allclose(trend.variance(x), reach[:, None] * [2.0, 3.0])
+
+
+def heavy(rng: Any, n: int) -> tuple[Any, Any]:
+    """A line of an input with rare large values, and waves of its logarithm."""
+    X = np.column_stack([rng.lognormal(0, 1.5, n), rng.uniform(-2, 2, (n, 2))])
+    return X, X[:, 0] + np.sin(4 * np.log(X[:, 0])) * X[:, 2] + 0.05 * rng.normal(size=n)
+
+
+def test_the_bare_call_takes_a_line_where_it_pays(rng: Any) -> None:
+    """Rare large values have no near rows: scores alone are many times as far off there."""
+    (X, y), (X_test, y_test) = heavy(rng, 500), heavy(rng, 500)
+    fit = rs.GaussianProcessRegressor(**QUIET).fit(X, y)
+    assert isinstance(fit.features_, TrendFeatures) and fit.choice_.taken.startswith("a line + ")
+    few, rare = X_test[:, 0] < 5, X_test[:, 0] > 5
+    scores = rs.GaussianProcessRegressor(features=fit.features_.map, **QUIET).fit(X, y)
+    for rows, share in ((few, 2.0), (rare, 0.5)):
+        own, other = (
+            np.square(each.predict(X_test[rows]) - y_test[rows]) for each in (fit, scores)
+        )
+        assert own.mean() < share**2 * other.mean()
+    far = fit.predict(np.array([[1e6, 0.0, 0.0]]), return_std=True)
+    assert abs(far[0][0] - 1e6) < 4 * far[1][0], "what is far is unsure"
+    shown = {each.name for each in fit.choice_.trials}
+    assert {"their normal scores", "what a line leaves"} <= shown
+    assert repr(fit.features_).startswith("<Trend: a line + ")
+
+
+def test_a_curve_has_no_line(rng: Any) -> None:
+    X = rng.uniform(-2, 2, (600, 2))
+    y = np.cos(3 * X[:, 0]) * X[:, 1] ** 2 + 0.05 * rng.normal(size=600)
+    fit = rs.KernelRidge(**QUIET).fit(X, y)
+    assert not isinstance(fit.features_, TrendFeatures)
+    assert "what a line leaves" not in fit.choice_.names
+
+
+def test_what_a_line_cannot_do_is_refused(rng: Any) -> None:
+    X, y = rows(rng)
+    _, beside, trend = maps(rng, 1, False)
+    assert family_of(beside).name is None
+    with pytest.raises(ValueError, match="beside a line is for KernelRidge and Gaussian"):
+        rs.KernelClassifier(features=beside, **QUIET).fit(X, y > 0)
+    with pytest.raises(ValueError, match="beside a line is solved once"):
+        rs.KernelRidge(features=beside, refine=2, **QUIET).fit(X, y)
+    with pytest.raises((ValueError, ModelError), match="beside a line is read to the end"):
+        rs.KernelRidge(features=beside, **QUIET).fit(X, y, until=0.1)
+    with pytest.raises(ValueError, match="found by a search"):
+        TrendFeatures.drawn_for("trend", None)  # type: ignore[arg-type]
+    again: Any = map_from_spec(*beside.spec())
+    assert again.fingerprint == beside.fingerprint and again.nesting == "none"
+    np.testing.assert_array_equal(again.trend(X), trend(X))
