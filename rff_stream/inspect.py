@@ -13,7 +13,7 @@ from rff_stream.answers import sensitivity
 from rff_stream.answers.dependence import hsic
 from rff_stream.answers.sensitivity import Relevance, SobolIndices, gradient, gradient_std
 from rff_stream.contracts import RowFunction
-from rff_stream.errors import MODELS, ModelError, takes
+from rff_stream.errors import MODELS, ModelError, takes, warn
 from rff_stream.families.level_intercepts import quantities
 from rff_stream.features.normal_scores import normal_scores_of
 from rff_stream.model import gradients
@@ -333,8 +333,16 @@ def partial_dependence(
 
 @takes(MODELS, remedy="Give a fitted model.")
 def relevance(model: Any) -> Relevance:
-    """The range of each input in length-scales; see :class:`Relevance`. Levels have none."""
+    """The range of each input in length-scales; see :class:`Relevance`. Levels have none.
+
+    Length-scales are those of the map alone: a warning tells of a line beside it.
+    """
     fitted, rows = model._require_fit(), _sample_of(model)
+    if hasattr(model, "trend_slopes_"):
+        warn(
+            "A line of the inputs stands beside the map, and length-scales tell of the map alone: "
+            "trend_slopes_ has the line, and sobol_indices tells of both."
+        )
     scores = normal_scores_of(fitted.features)
     rows = rows if scores is None else scores(rows)
     kept, inputs = quantities(fitted.columns.inputs), fitted.columns.inputs

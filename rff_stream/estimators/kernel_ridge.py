@@ -145,6 +145,8 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
         Effective degrees of freedom. R is large enough if df is well below R.
     choice_ : SearchRecord or Choice
         What was compared, with errors at left-out rows, if the data chose the map.
+    trend_slopes_ : (d,) or (d, T) array
+        Of the line beside the map, in units of y over those of x, if ``choice_`` says "a line + …".
     selection_ : Selection
         Scores of every α, if alpha is "cv" or "gcv".
     length_scale_ : float or (d,) array

@@ -165,8 +165,10 @@ class TrendAnswer:
         raise ValueError(REFUSES["until"])
 
     def attributes(self, flat: bool) -> dict[str, Any]:
-        """Those of the process."""
-        return self.process.attributes(flat)
+        """Those of the process, and the slopes of the line."""
+        slopes = self.trend.slopes
+        own = {"trend_slopes_": slopes[:, 0] if flat else slopes}
+        return self.process.attributes(flat) | own
 
     def pack(self) -> Packed:
         """The process; the line is that of the map."""

@@ -574,6 +574,7 @@ UNSEEN: dict[str, Task] = {
     "pendigits: 0": Task(column("ad_pendigits", 0), n_seeds=3),
     "satimage-2: 16": Task(column("ad_satimage-2", 16), n_seeds=3),
     "cardio: 19": Task(column("ad_cardio", 19), n_seeds=3),
+    "cpu_act: 9": Task(column("cpu_act", 9), n_seeds=3),
     "shuttle: 4": Task(column("ad_shuttle", 4)),
     "letter: 9": Task(column("letter", 9)),
     "elec2: nswdemand": Task(column("elec2", 2)),

@@ -10,7 +10,7 @@ import pytest
 
 import rff_stream as rs
 from rff_stream.choice.map import CandidateFeatures
-from rff_stream.errors import ModelError
+from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.families import family_of
 from rff_stream.features.base import map_from_spec
 from rff_stream.features.linear_trend import LinearTrend
@@ -140,13 +140,17 @@ def test_the_bare_call_takes_a_line_where_it_pays(rng: Any) -> None:
     assert isinstance(fit.features_, TrendFeatures) and fit.choice_.taken.startswith("a line + ")
     few, rare = X_test[:, 0] < 5, X_test[:, 0] > 5
     scores = rs.GaussianProcessRegressor(features=fit.features_.map, **QUIET).fit(X, y)
-    for rows, share in ((few, 2.0), (rare, 0.5)):
+    for asked, most in ((few, 2.0), (rare, 0.5)):
         own, other = (
-            np.square(each.predict(X_test[rows]) - y_test[rows]) for each in (fit, scores)
+            np.sqrt(np.mean((each.predict(X_test[asked]) - y_test[asked]) ** 2))
+            for each in (fit, scores)
         )
-        assert own.mean() < share**2 * other.mean()
+        assert own < most * other
     far = fit.predict(np.array([[1e6, 0.0, 0.0]]), return_std=True)
     assert abs(far[0][0] - 1e6) < 4 * far[1][0], "what is far is unsure"
+    with pytest.warns(NumericalWarning, match="tell of the map alone: trend_slopes_ has the line"):
+        rs.inspect.relevance(fit)
+    np.testing.assert_allclose(fit.trend_slopes_, [1, 0, 0], atol=0.5)
     shown = {each.name for each in fit.choice_.trials}
     assert {"their normal scores", "what a line leaves"} <= shown
     assert repr(fit.features_).startswith("<Trend: a line + ")
