@@ -382,12 +382,14 @@ def virtual_column(
     name: str, names: Sequence[str], variable: Callable[[str], Variable]
 ) -> NamedVariable | None:
     """A field of a time, time.dayofyear, or a level of a column, sky=rain; None for neither."""
+    level = split_level(name, names)  # first: beside "age" there may be a column "age.group"
+    if level is not None:
+        return NamedVariable(name, variable(level[0]), levels=(level[1],))
     stem, _, field = name.rpartition(".")
-    if stem in names:
-        check_field(name, stem, field, variable(stem))
-        return NamedVariable(name, variable(stem), field)
-    level = split_level(name, names)
-    return None if level is None else NamedVariable(name, variable(level[0]), levels=(level[1],))
+    if stem not in names:
+        return None
+    check_field(name, stem, field, variable(stem))
+    return NamedVariable(name, variable(stem), field)
 
 
 def check_field(name: str, stem: str, field: str, variable: Variable) -> None:

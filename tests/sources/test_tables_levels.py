@@ -392,3 +392,19 @@ def test_lists_are_refused_by_name():
     frame = pl.from_pandas(text()).with_columns(pl.lit([1, 2]).alias("l"))
     with pytest.raises(DataError, match=r"'l' holds objects \(dtype .*list"):
         ridge().fit(frame, "y")
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "csv"])
+def test_a_column_may_be_named_as_if_it_were_a_field_of_another(kind: str, tmp_path: Path) -> None:
+    """Beside "age", "age.group=old" was taken for a field of age, and not found again."""
+    frame = text().rename(columns={"a": "sky.group", "sky": "sky.group.b"})
+    table: Any = {"pandas": lambda: frame, "polars": lambda: pl.from_pandas(frame)}.get(
+        kind, lambda: pa.Table.from_pandas(frame)
+    )()
+    if kind == "csv":
+        table = str(tmp_path / "x.csv")
+        frame.to_csv(table, index=False)
+    model = ridge().fit(table, "y")
+    assert model.columns_.inputs[1] == "sky.group.b=fog"
+    known = ridge().fit(*numbers()).predict(numbers()[0])
+    np.testing.assert_allclose(np.ravel(model.predict(table)), known, atol=1e-9)
