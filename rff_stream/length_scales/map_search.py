@@ -454,8 +454,8 @@ class MapSearch:
     """Which rows of the regions judge; all of them unless there are many inputs."""
     trend: LinearTrend | None = None
     """What was taken from the targets."""
-    told: list[RowWindow] = field(default_factory=list)
-    """The regions before it was."""
+    regions_before_trend: list[RowWindow] = field(default_factory=list)
+    """The regions with the targets as they are; none where no line was taken from them."""
     own_share: Float64 | None = None
     """By how much rows of the regions (m, T) pull the line towards their own targets."""
     _most_evidence: float = -np.inf  # a row, of the kernels so far
@@ -602,7 +602,7 @@ class MapSearch:
 
         Of targets alone: classes are compared by their probabilities.
         """
-        region = max(self.told or self.regions, key=lambda each: len(each.x))
+        region = max(self.regions_before_trend or self.regions, key=lambda each: len(each.x))
         n, count = len(region.x), min(len(region.x), RIVAL_ROWS)
         if self.compares_scales or n <= max(NEIGHBOURS, region.x.shape[1] + 1):
             return {}
@@ -700,7 +700,7 @@ class MapSearch:
         self.rows = less_line(self.rows, plain[0])
         self.blocks = [less_line(*each) for each in zip(self.blocks, plain[1], strict=True)]
         self.regions = [less_line(*each) for each in zip(self.regions, plain[2], strict=True)]
-        self.own_share, self.told = own_share, kept[2]
+        self.own_share, self.regions_before_trend = own_share, kept[2]
         drawn, self.rng = self.rng, np.random.default_rng(0)  # windows to come are as they were
         windows, steps = self._windows(before.matrix, *FEW_WINDOWS), self._steps(LATER_STEPS)
         self.rng = drawn
@@ -712,7 +712,7 @@ class MapSearch:
             noise = (errors**2).mean(axis=0) * targets**2
             self.trend = LinearTrend(line.origin + middle, line.slopes * targets, line.root, noise)
             return fit
-        self.own_share, self.told = None, []
+        self.own_share, self.regions_before_trend = None, []
         self.rows, self.blocks, self.regions = kept
         return before
 

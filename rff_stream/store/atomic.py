@@ -154,20 +154,20 @@ def _new_sibling(target: str) -> tuple[str, int]:
             os.mkdir(own)
         with contextlib.suppress(FileNotFoundError):  # taken for litter before it was locked
             descriptor = os.open(own, os.O_RDONLY | DIRECTORY)
-            if not _is_held(descriptor) and os.path.isdir(own):
+            if _lock_unless_held(descriptor) and os.path.isdir(own):
                 return own, descriptor
             os.close(descriptor)
 
 
-def _is_held(descriptor: int) -> bool:
-    """Lock a folder; True where another process or thread holds it, to remove it as litter."""
+def _lock_unless_held(descriptor: int) -> bool:
+    """Lock a folder; False where another one holds it, to remove it as litter."""
     try:
         lock(descriptor)
     except BlockingIOError:
-        return True
-    except OSError:  # no locks here: then it is litter after a day
         return False
-    return False
+    except OSError:  # no locks here: then it is litter after a day
+        return True
+    return True
 
 
 def _put_folder(own: str, target: str, overwrite: bool, kind: OutputKind) -> None:
