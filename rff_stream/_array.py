@@ -22,6 +22,27 @@ def aligned_bytes(size: int) -> NDArray[np.uint8]:
     return raw[start : start + size]
 
 
+RANGE_ROWS = 1024
+"""Rows of which the least values are found side by side: then NumPy works on long vectors."""
+
+
+def column_range(x: Array) -> Array:
+    """Least and greatest value (2, d) of each column of rows (n, d), n ≥ 1; NaN counts for nothing.
+
+    NumPy alone works on one row of d values at a time: 15 times slower for a few columns.
+    """
+    d = x.shape[1]
+    whole = len(x) // RANGE_ROWS * RANGE_ROWS if x.flags.c_contiguous else 0
+    ends = []
+    for ufunc in (np.fmin, np.fmax):
+        rest = x[whole:]
+        if whole:
+            beside = ufunc.reduce(x[:whole].reshape(whole // RANGE_ROWS, RANGE_ROWS * d))
+            rest = np.concatenate([beside.reshape(RANGE_ROWS, d), rest])
+        ends.append(ufunc.reduce(rest))
+    return np.stack(ends)
+
+
 def digest(plain: Any, arrays: Mapping[str, Array] | None = None) -> str:
     """sha256 of plain JSON values and named arrays (64 digits): equal values, equal text.
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy import linalg
 
-from rff_stream._array import Array, Float64, nested_arrays
+from rff_stream._array import Array, Float64, column_range, nested_arrays
 from rff_stream.errors import DataError, ModelError
 from rff_stream.features.base import (
     FeatureDtype,
@@ -594,8 +594,10 @@ class LocalFeatures(NamedMap):
     def _check_rows(self, X: Array) -> Array:
         X = check_rows(X, self.n_inputs)
         if X.dtype.kind == "f" and len(X):
-            largest = np.abs(X).max(axis=0).astype(np.float64)  # which 1e150 can be compared with
-            for j in np.flatnonzero(largest > MOST_VALUE):  # not of NaN
+            largest = (
+                np.abs(column_range(X)).max(axis=0).astype(np.float64)
+            )  # to compare with 1e150
+            for j in np.flatnonzero(largest > MOST_VALUE):
                 raise DataError(
                     f"Column {j} of X holds values of {largest[j]:.3g}, and the square of a "
                     "distance to it leaves the range of float64. Mask such values, or multiply "

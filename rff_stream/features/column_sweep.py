@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.features.base import MAP_ROWS, MARGIN, PADDED_ROWS, PRODUCT_COLUMNS, FeatureMap
+from rff_stream.features.base import (
+    MAP_ROWS,
+    MARGIN,
+    PADDED_ROWS,
+    PRODUCT_COLUMNS,
+    FeatureMap,
+    padded_blocks,
+)
 from rff_stream.features.fourier import FourierFeatures
 
 SWEEP_ROWS = PADDED_ROWS
@@ -56,8 +63,6 @@ class _FourierSweep(ColumnSweep):
         self._waves = np.zeros(SWEEP_ROWS * PRODUCT_COLUMNS, dtype)
 
     def __call__(self, x: Array) -> Iterator[Portion]:
-        kinds = (np.cos, np.sin) if self._map.paired else (np.cos,)
-        step, end = len(kinds), self._map.n_components
         for start in range(0, len(x), SWEEP_ROWS):
             rows = slice(start, min(start + SWEEP_ROWS, len(x)))
             place = start % (SCALED_PORTIONS * SWEEP_ROWS)
@@ -66,14 +71,20 @@ class _FourierSweep(ColumnSweep):
             inputs = scaled[place : place + SWEEP_ROWS]
             for block, projection in enumerate(self._table):
                 np.matmul(projection, inputs.T, out=self._angles)
-                first = block * step * PRODUCT_COLUMNS
-                last = min(first + step * PRODUCT_COLUMNS, end)
-                count = (last - first) // step
+                first = block * PRODUCT_COLUMNS
+                count = min(PRODUCT_COLUMNS, self._map.n_frequencies - first)
                 angles = self._angles[MARGIN : MARGIN + count, : rows.stop - start]
                 waves = self._waves[: SWEEP_ROWS * count].reshape(count, SWEEP_ROWS)
-                for kind, wave in enumerate(kinds):  # pairs apart: NumPy is faster side by side
-                    wave(angles, out=waves[:, : angles.shape[1]])
-                    yield rows, slice(first + kind, last, step), waves.T
+                for columns in self._write(first, angles, waves[:, : angles.shape[1]]):
+                    yield rows, columns, waves.T
+
+    def _write(self, first: int, angles: Array, waves: Array) -> Iterator[slice]:
+        """Write columns of the frequencies from ``first`` on; says which, before the next ones."""
+        kinds = (np.cos, np.sin) if self._map.paired else (np.cos,)
+        step = len(kinds)
+        for kind, wave in enumerate(kinds):  # pairs apart: NumPy is faster side by side
+            wave(angles, out=waves)
+            yield slice(step * first + kind, step * (first + len(angles)), step)
 
     def _scale_rows(self, x: Array) -> Array:
         """[x̃, 1] in the dtype of the features, of whole portions; the map refuses overflow."""
@@ -84,6 +95,33 @@ class _FourierSweep(ColumnSweep):
         inputs = np.ones((count, self._table.shape[-1]), self._map.dtype)
         inputs[: len(x), : x.shape[1]] = exact
         return inputs
+
+
+class _OneWaveSweep(_FourierSweep):
+    """One column for each pair of a Fourier map, for one target: half of the cosines and sines.
+
+    b cos a + c sin a = A cos(a − ψ), tan ψ = c/b, where |b| ≥ |c|; else A sin(a + ψ), tan ψ = b/c.
+    So |ψ| ≤ π/4, and the rounding of an angle adds no more to a value than that of b and c
+    themselves: a sine of a small angle keeps its digits.
+    """
+
+    def __init__(self, features: FourierFeatures, dtype: np.dtype[Any], coef: Float64) -> None:
+        super().__init__(features, dtype)
+        of_cosine, of_sine = coef[0::2, 0], coef[1::2, 0]
+        sines = np.abs(of_sine) > np.abs(of_cosine)
+        more, less = np.where(sines, (of_sine, of_cosine), (of_cosine, of_sine))
+        angles = np.arctan(np.divide(less, more, out=np.zeros_like(more), where=more != 0))
+        order = np.argsort(sines, kind="stable")  # all cosines first
+        turned = np.column_stack([features.frequencies, np.where(sines, angles, -angles)])
+        self._table = padded_blocks(turned[order], features.dtype)
+        self._n_cosines = len(sines) - np.count_nonzero(sines)
+        self.amplitudes = np.copysign(np.hypot(more, less), more)[order, None]
+
+    def _write(self, first: int, angles: Array, waves: Array) -> Iterator[slice]:
+        rest = max(self._n_cosines - first, 0)
+        np.cos(angles[:rest], out=waves[:rest])
+        np.sin(angles[rest:], out=waves[rest:])
+        yield slice(first, first + len(angles))
 
 
 def sweep_of(features: FeatureMap, dtype: np.dtype[Any]) -> ColumnSweep:
@@ -102,12 +140,22 @@ def column_sums(sweep: ColumnSweep, x: Array, w: Float64 | None, n_components: i
     return total
 
 
-def linear_form(sweep: ColumnSweep, x: Array, coef: Float64) -> Float64:
+def linear_form(features: FeatureMap, x: Array, coef: Float64) -> Float64:
     """z(x)ᵀβ (n, T) of rows x (n, d), β (R, T); NaN for rows of NaN.
 
-    Products of a portion are of the sweep's dtype and are added in float64. All portions have one
-    shape, so a row has the same bits wherever it stands.
+    Products of a portion are float64. All portions have one shape, so a row has the same bits
+    wherever it stands.
     """
+    dtype = np.dtype(np.float64)
+    sweep = sweep_of(features, dtype)
+    if isinstance(features, FourierFeatures) and features.paired and coef.shape[1] == 1:
+        sweep = _OneWaveSweep(features, dtype, coef)
+        coef = sweep.amplitudes
+    return swept_form(sweep, x, coef)
+
+
+def swept_form(sweep: ColumnSweep, x: Array, coef: Float64) -> Float64:
+    """Σ c z (n, T) of the columns of a sweep, c (R, T); products are of the sweep's dtype."""
     found = np.zeros((len(x), coef.shape[1]))
     own: dict[tuple[int, int], Array] = {}  # β of the columns of each portion
     with np.errstate(invalid="ignore"):

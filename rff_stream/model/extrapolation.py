@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from rff_stream._array import Array, Float64
+from rff_stream._array import Array, Float64, column_range
 from rff_stream.contracts import RowFunction
 from rff_stream.errors import warn
 from rff_stream.features.composed import periods_of
@@ -87,7 +87,7 @@ def count_outside(x: Array, seen: SeenInputs) -> Outside:
     if not len(x):
         nothing = np.full((2, x.shape[1]), np.nan)
         return Outside(np.zeros(x.shape[1]), nothing, unknown, 0, 0)
-    reach = np.array([np.fmin.reduce(x), np.fmax.reduce(x)])
+    reach = column_range(x)
     if not ((reach[0] < low - width) | (reach[1] > high + width)).any():
         return Outside(np.zeros(x.shape[1]), reach, unknown, 0, len(x))
     outside = (x < low - width) | (x > high + width)

@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from rff_stream._array import Array, Float64
+from rff_stream._array import Array, Float64, column_range
 from rff_stream.hashes import Keys, hash_rows
 
 
@@ -92,4 +92,4 @@ def reach_of(x: Array) -> Float64 | None:
     """Least and greatest value (2, d) of each column of rows (m, d); None where there are none."""
     if not len(x):
         return None
-    return np.stack([x.min(axis=0), x.max(axis=0)]).astype(np.float64)
+    return column_range(x).astype(np.float64)

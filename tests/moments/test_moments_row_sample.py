@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from rff_stream._array import Array, Float64
+from rff_stream._array import Array, Float64, column_range
 from rff_stream.features import FourierFeatures
 from rff_stream.hashes import hash_places
 from rff_stream.kernels import Gaussian
@@ -155,3 +156,21 @@ def test_the_layout_of_rows_does_not_choose_them(rng: np.random.Generator, layou
     expected = accumulate(FEATURES, x, x[:, 0], sample_rows=30)
     found = accumulate(FEATURES, changed, changed[:, 0], sample_rows=30)
     assert same(found.sample, expected.sample)
+
+
+@pytest.mark.parametrize("n", [1, 1023, 1024, 3000])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "bool"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_ends_of_columns_are_those_of_each_column(
+    n: int, dtype: str, order: Literal["C", "F"], rng: np.random.Generator
+) -> None:
+    x = np.asarray(100 * rng.normal(size=(n, 3))).astype(dtype, order=order)
+    if x.dtype.kind == "f" and n > 1:
+        x[rng.integers(n, size=n // 3), 0] = np.nan
+        x[0, 0], x[:, 1] = 0.0, np.nan
+    found = column_range(x)
+    for column, ends in zip(x.T, found.T, strict=True):
+        known = column[~np.isnan(column)] if x.dtype.kind == "f" else column
+        expected = [known.min(), known.max()] if len(known) else [np.nan, np.nan]
+        np.testing.assert_array_equal(ends, np.array(expected, dtype))
+    assert column_range(x[:, :0]).shape == (2, 0)
