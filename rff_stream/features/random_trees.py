@@ -123,14 +123,22 @@ class Partition:
         for start in range(0, len(X), ROUTED_ROWS):
             block = np.asarray(X[start : start + ROUTED_ROWS], np.float64) - self.origin
             columns = np.ascontiguousarray(block.T)
+            scores, term = np.empty((2, len(block)))
+            right, nodes = np.empty(len(block), bool), np.empty(len(block), np.intp)
             for tree in range(self.n_trees):
-                nodes = np.zeros(len(block), np.int32)
                 weights, thresholds = self._by_input[tree], self.thresholds[tree]
+                nodes[:] = 0
                 for _ in range(depth):
-                    scores = np.zeros(len(block))
+                    scores[:] = 0
                     for column, weight in zip(columns, weights, strict=True):
-                        scores += column * weight.take(nodes)
-                    nodes = 2 * nodes + 1 + (scores > thresholds.take(nodes))
+                        # nodes are in range; only "raise" copies what it writes
+                        weight.take(nodes, out=term, mode="clip")
+                        scores += np.multiply(term, column, out=term)
+                    thresholds.take(nodes, out=term, mode="clip")
+                    np.greater(scores, term, out=right)
+                    nodes *= 2
+                    nodes += 1
+                    nodes += right
                 cells[tree, start : start + ROUTED_ROWS] = nodes - (self.n_cells - 1)
         return cells
 
