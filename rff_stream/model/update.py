@@ -74,6 +74,8 @@ class LaterRows:
     """Whether a file that changed is counted in place of what it was."""
 
     def __post_init__(self) -> None:
+        if self.batch is not None:
+            object.__setattr__(self, "batch", checked_id(self.batch, "batch"))
         by: Any = self.by
         if by is not None and not (isinstance(by, str) or is_names(by)):
             raise ValueError(
@@ -139,17 +141,18 @@ def after_commit(done: str) -> Iterator[None]:
 
 def answered(recipe: Recipe, fitted: Fitted, store: MomentStore) -> Fitted:
     """The answer from what a store holds now, which is kept there."""
-    fitted, batches = as_stored(recipe, fitted, store)
-    if not is_answered(store.log):
-        keep_answer(recipe, fitted, store, batches)
-    return fitted
+    with store.log.watched():
+        fitted, batches = as_stored(recipe, fitted, store)
+        if not is_answered(store.log):
+            keep_answer(recipe, fitted, store, batches)
+        return fitted
 
 
 def partial_fit(
     recipe: Recipe, fitted: Fitted | None, data: Selection, batch: str | None
 ) -> Fitted:
     """One more batch of rows; the first one makes the map, unless one was given."""
-    batch = None if batch is None else checked_id(batch)
+    batch = None if batch is None else checked_id(batch, "batch")
     if batch is not None and not is_in_memory(data.X):
         raise ModelError(
             f"A batch by name needs rows in memory, but X is a {type(data.X).__name__}. Use "

@@ -14,12 +14,13 @@ from functools import partial
 from typing import Any, TypeVar
 
 from rff_stream._array import Array, Float64, digest
+from rff_stream.arguments import Rule, is_several
 from rff_stream.contracts import Packed
 from rff_stream.errors import ModelError
 from rff_stream.label_forms import canonical, text_of
 from rff_stream.moments import Moments
 from rff_stream.store.batch_writing import Root, checked_id, not_there
-from rff_stream.store.commit_log import Batch, Entry, Log, LogState, entry_name
+from rff_stream.store.commit_log import Batch, Entry, Log, LogState, Replaced, entry_name
 from rff_stream.store.files import Files, Manifest, damage, read_verified
 from rff_stream.store.local import LocalFiles
 from rff_stream.store.moments_codec import (
@@ -71,11 +72,18 @@ def group_chooser(groups: ChosenGroups | None) -> Callable[[Label], bool]:
     return lambda label: _one_form(label) in chosen
 
 
+WEIGHTS = Rule(
+    "a mapping of batches to weights, or a function of a batch",
+    lambda value: isinstance(value, Mapping) or callable(value),
+)
+
+
 def weigher(weights: Weights | None, state: LogState) -> Callable[[Batch], float]:
     """The weight of a batch; refuses what is none, and an id that is not live."""
     if weights is None:
         return lambda batch: 1.0
     by_id = None
+    WEIGHTS.check("weights", weights)
     if isinstance(weights, Mapping):
         by_id = {checked_id(id): value for id, value in weights.items()}
         absent = min(by_id.keys() - state.live.keys(), default=None)
@@ -133,10 +141,14 @@ def _one_form(label: Any) -> tuple[type, Any]:
     return type(label), label
 
 
+SEVERAL = Rule("a list", is_several)
+
+
 def _several(name: str, values: Any) -> Collection[Any]:
     """Refuse a lone text, whose letters would be taken for ids."""
     if isinstance(values, str):
         raise ModelError(f"{name}={values!r} is one text; give several as a list: [{values!r}].")
+    SEVERAL.check(name, values)
     found: Collection[Any] = values
     return found
 
@@ -154,6 +166,8 @@ def read_whole(files: Files, read: Callable[[Files], Value]) -> Value:
         before = files.identity()
         try:
             return read(files)
+        except Replaced:
+            continue
         except ModelError:
             if files.identity() == before:
                 raise
@@ -215,7 +229,8 @@ def read_batches(
     """The moments of batches, in their order; the next ones are read while one is used."""
     every = list(batches)
     calls = (partial(read_batch, log, batch, root, max_bytes) for batch in every)
-    yield from zip(every, read_ahead(calls), strict=True)
+    with log.watched():
+        yield from zip(every, read_ahead(calls), strict=True)
 
 
 def read_ahead(calls: Iterable[Callable[[], Value]]) -> Iterator[Value]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rff_stream._array import Array
+from rff_stream.arguments import shown
 from rff_stream.contracts import Packed
 from rff_stream.errors import ModelError
 from rff_stream.moments import AugmentedRow, Moments
@@ -83,18 +84,20 @@ class Outdated(ModelError):
     """What an append was computed for is no longer so: look again, and compute what is left."""
 
 
-def checked_id(id: Any) -> str:
-    """An id in its one Unicode form (NFC); refuses what cannot be one."""
+def checked_id(id: Any, name: str = "id") -> str:
+    """An id in its one Unicode form (NFC); refuses what cannot be one, by the argument's name."""
     try:
-        name = unicodedata.normalize("NFC", id)
-        size = len(name.encode("utf-8"))
+        found = unicodedata.normalize("NFC", id)
+        size = len(found.encode("utf-8"))
     except (TypeError, UnicodeEncodeError) as error:
-        raise ModelError(f"id={id!r} is not text. Name a batch such as '2024-01-31'.") from error
+        raise ModelError(
+            f"{name}={shown(id)} is not text. Name a batch such as '2024-01-31'."
+        ) from error
     if not 1 <= size <= LONGEST_ID:
         raise ModelError(
-            f"The id {name[:40]!r}… has {size:,} bytes; an id has 1 to {LONGEST_ID}. Shorten it."
+            f"{name}={shown(id)} has {size:,} bytes; an id has 1 to {LONGEST_ID}. Give such a name."
         )
-    return name
+    return found
 
 
 def is_there(state: LogState, key: str, content: str) -> bool:
@@ -154,7 +157,8 @@ def commit_batch(
     ``build(state, fields)`` gives the fields of the entry, from what is to be said of the batch;
     None where there is nothing to do: then the moments are removed again.
     """
-    fields = write_batch(log.files, batch)
+    with log.watched():
+        fields = write_batch(log.files, batch)
     try:
         entry = log.commit(lambda state: build(state, fields))
     except (Outdated, Replaced):

@@ -6,8 +6,8 @@ import datetime
 import re
 import threading
 import uuid
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -354,6 +354,26 @@ class Log:
             self.refresh()
             return self.state.copy()
 
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Tell an error by its cause where another store has taken the place of this one.
+
+        Its files went with it: that looks like damage, or like a folder that cannot be written.
+
+        Raises Replaced: in the place of another error of the store.
+        """
+        try:
+            yield
+        except Replaced:
+            raise
+        except ModelError as error:
+            try:
+                if self.last >= 0:
+                    self.check_has(0, self.origin)
+            except Replaced as cause:
+                raise cause from error
+            raise
+
     def entry(self, number: int, commit: str) -> Entry:
         """An entry by its number and sha256."""
         entry, known = self._recent.get(number, (None, ""))
@@ -398,7 +418,7 @@ class Log:
         ``build`` gives the fields of the entry, or None where there is nothing to do. It is
         called again with the new state whenever another writer was faster.
         """
-        with self._lock:
+        with self._lock, self.watched():
             while True:
                 with self.files.pinned() as files:
                     self._refresh(files)

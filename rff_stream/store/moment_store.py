@@ -500,7 +500,8 @@ class MomentStore:
         ModelError
             If files do not match their checksums; the message names each.
         """
-        return verify_store(self._log.files, self._max_bytes)
+        with self._log.watched():
+            return verify_store(self._log.files, self._max_bytes)
 
     def history(self) -> list[Entry]:
         """Every commit from the first on, its chain of sha256 verified."""

@@ -31,6 +31,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = [
     {
         "_array",
+        "arguments",
         "errors",
         "label_forms",
         "moments.tree_sum",

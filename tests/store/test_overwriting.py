@@ -21,7 +21,7 @@ from growing import fitted, grown
 from places import ROOT, TESTS
 from rff_stream.cli.products import PREDICTIONS
 from rff_stream.errors import ModelError
-from rff_stream.store import Replaced, atomic, load_model
+from rff_stream.store import Replaced, atomic, load_model, local
 from rff_stream.store import model as store_model
 from rff_stream.store.batch_writing import MODEL
 from rff_stream.store.files import lock
@@ -192,6 +192,61 @@ def test_an_update_leaves_no_answer_in_a_model_that_took_the_place(tmp_path, mon
     again = rs.load(path)
     assert again.n_rows_ == 60 and (again.predict(rows) == new.predict(rows)).all()
     assert again.update(rows + 2, rows[:, 0], batch="b").n_rows_ == 120
+
+
+@pytest.mark.parametrize("verb", ["update", "forget", "batches"])
+def test_a_verb_whose_model_is_overwritten_says_so_wherever_it_is(tmp_path, monkeypatch, verb):
+    """Files that went with the old model looked like a full disk, damage, or rows that count."""
+    path = tmp_path / "m.zarr"
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    old, new = (
+        rs.KernelRidge(n_components=8, length_scale=2.0, random_state=seed).fit(rows, rows[:, 0])
+        for seed in (0, 1)
+    )
+    for name, each in {"new.zarr": new, "first.zarr": old}.items():
+        each.save(tmp_path / name, moments=True)
+    if verb != "update":
+        rs.load(tmp_path / "first.zarr").update(rows[:20] + 1, rows[:20, 0], batch="b")
+    calls, at = 0, -1
+
+    def counted(name: str) -> None:
+        keep = getattr(local.LocalFiles, name)
+
+        def call(self, *given, **more):
+            nonlocal calls
+            calls += 1
+            if calls == at:  # a whole new folder in the place of the old one, which goes
+                os.rename(path, tmp_path / "old")
+                shutil.copytree(tmp_path / "new.zarr", path)
+                shutil.rmtree(tmp_path / "old")
+            return keep(self, *given, **more)
+
+        monkeypatch.setattr(local.LocalFiles, name, call)
+
+    for name in ("find", "find_all", "take", "create", "write", "sizes", "folders", "settle"):
+        counted(name)
+    said: list[str] = []
+    while calls >= at:  # some steps later each time, until the verb is done before it
+        steps, at = at, -1
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(tmp_path / "first.zarr", path)
+        model = rs.load(path)
+        calls, at = 0, max(steps, 0) + 4
+        try:
+            if verb == "update":
+                model.update(rows[:20] + 1, rows[:20, 0], batch="b")
+            else:
+                model.forget("b") if verb == "forget" else model.batches()
+            said.append("")
+        except ModelError as error:
+            said.append(f"{type(error).__name__}: {error}")
+        if calls >= at:
+            again = rs.load(path)
+            assert again.n_rows_ == 60 and (again.predict(rows) == new.predict(rows)).all()
+    refused = [words for words in said if words]
+    assert len(refused) > 5
+    for words in refused:
+        assert words.startswith("Replaced: ") and "is no longer what was opened" in words, words
 
 
 def test_what_is_exchanged_during_a_look_is_looked_at_again(tmp_path):

@@ -1,0 +1,160 @@
+"""What arguments of the public face may be: each kind of rule once, with the words of a refusal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from numbers import Integral, Real
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+SHOWN = 80
+"""Characters of a value that a refusal shows at most: about a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a value may be: of a kind, and within bounds."""
+
+    words: str
+    """They follow "but it must be"."""
+    is_kind: Callable[[Any], bool]
+    holds: Callable[[Any], bool] = lambda value: True
+    """Asked of values of the kind alone."""
+    remedy: str = ""
+    optional: bool = False
+    """Whether None stands for a default."""
+
+    def check(self, name: str, value: Any) -> None:
+        """Refuse a value that the rule does not allow.
+
+        Raises
+        ------
+        TypeError
+            For another kind.
+        ValueError
+            For a value of the kind outside the bounds.
+        """
+        if value is None and self.optional:
+            return
+        is_kind = self.is_kind(value)
+        if is_kind and self.holds(value):
+            return
+        text = f"{name}={shown(value)} but it must be {self.words}. {self.remedy}".rstrip()
+        raise ValueError(text) if is_kind else TypeError(text)
+
+
+def shown(value: Any) -> str:
+    """A value on one line; a long one is cut."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is one real number: no truth, no text, no span of time."""
+    return isinstance(value, Real) and not isinstance(value, bool | np.timedelta64)
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is one whole number."""
+    return is_number(value) and isinstance(value, Integral)
+
+
+def number(
+    words: str, holds: Callable[[Any], bool], remedy: str = "", *, optional: bool = False
+) -> Rule:
+    """One real number within bounds."""
+    return Rule(words, is_number, holds, remedy, optional)
+
+
+def whole(least: int, remedy: str = "", *, optional: bool = False) -> Rule:
+    """One whole number from a least one."""
+    words = f"a whole number ≥ {least}"
+    return Rule(words, is_whole, lambda value: bool(value >= least), remedy, optional)
+
+
+def truth() -> Rule:
+    """True or False, also as 1 and 0."""
+    return Rule(
+        "True or False",
+        lambda value: isinstance(value, bool | np.bool_) or (is_whole(value) and value in (0, 1)),
+    )
+
+
+def one_of(*choices: str, remedy: str = "", optional: bool = False) -> Rule:
+    """One of these texts."""
+    words = f"one of {', '.join(map(repr, choices))}"
+    return Rule(words, is_string, lambda value: value in choices, remedy, optional)
+
+
+def is_string(value: Any) -> bool:
+    """Whether a value is text."""
+    return isinstance(value, str)
+
+
+def numbers_or(*texts: str, words: str, optional: bool = False) -> Rule:
+    """One number, an array of numbers, or one of these texts."""
+    return Rule(
+        words, lambda value: is_string(value) or holds_numbers(value),
+        lambda value: not is_string(value) or value in texts, "", optional,
+    )  # fmt: skip
+
+
+def number_or(
+    *texts: str,
+    words: str,
+    holds: Callable[[Any], bool] = lambda value: bool(0 < value < np.inf),
+    optional: bool = False,
+) -> Rule:
+    """One number within bounds, by default finite and > 0, or one of these texts."""
+    return Rule(
+        words, lambda value: is_string(value) or is_number(value),
+        lambda value: value in texts if is_string(value) else holds(value), "", optional,
+    )  # fmt: skip
+
+
+def holds_numbers(value: Any) -> bool:
+    """Whether a value is a number, or an array or sequence of numbers."""
+    try:
+        return np.asarray(value).dtype.kind in "iuf" or is_number(value)
+    except (TypeError, ValueError):  # of sequences of other lengths
+        return False
+
+
+def is_several(value: Any) -> bool:
+    """Whether a value lists others: no text, and nothing by name."""
+    if isinstance(value, str | bytes | Mapping):
+        return False
+    try:
+        iter(value)
+    except TypeError:
+        return False
+    return True
+
+
+def is_mapping(value: Any) -> bool:
+    """Whether a value is a mapping."""
+    return isinstance(value, Mapping)
+
+
+POSITIVE = number("a finite number > 0", lambda value: bool(0 < value < np.inf))
+
+PROBABILITY = number("a probability in (0, 1)", lambda value: bool(0 < value < 1))
+
+OPTIONS = Rule("a mapping, as fsspec takes it", is_mapping, optional=True)
+
+SEED = Rule(
+    "None, an integer ≥ 0, a Generator or a RandomState",
+    lambda value: is_whole(value) or isinstance(value, np.random.Generator | np.random.RandomState),
+    lambda value: not is_whole(value) or value >= 0,
+    optional=True,
+)
+
+PATH = Rule(
+    "a path",
+    lambda value: isinstance(value, str | bytes | PathLike),
+    lambda value: "\0" not in os.fsdecode(value),
+)
