@@ -56,7 +56,9 @@ def texts_of(labels: NDArray[Any]) -> NDArray[Any]:
 
 def number_of(text: str) -> int:
     """A 64-bit integer of the text of a label, so 2015 and 2015.0 agree."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+    return int.from_bytes(
+        hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "little"
+    )
 
 
 def former_texts(label: Any) -> tuple[str, ...]:

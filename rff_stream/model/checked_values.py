@@ -14,6 +14,7 @@ from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources import Selection, kind_of, table_of
 from rff_stream.sources.container_types import check_index, is_names, plain_array
+from rff_stream.sources.rows import check_ends
 
 Target = Literal["numbers", "labels", "none"]
 """What y is: numbers, the class of each row, or nothing that is looked at."""
@@ -157,12 +158,7 @@ def labels_beside(estimator: Any, data: Selection) -> tuple[Array, Array]:
             f"Input y contains infinity: {np.isinf(y).sum()} labels. Labels are finite numbers "
             "or strings."
         )
-    cut = next((label for label in y[there] if isinstance(label, str) and label[-1:] == "\0"), None)
-    if cut is not None:
-        raise DataError(
-            f"A label is {cut!r}, and NumPy does not keep a zero at the end of a text, so it "
-            "would become another label. Rename it."
-        )
+    check_ends(y[there])
     return y, there
 
 

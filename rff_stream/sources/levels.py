@@ -23,7 +23,7 @@ from rff_stream._array import Array
 from rff_stream.errors import warn
 from rff_stream.label_forms import time_text
 from rff_stream.sources.container_types import KindError
-from rff_stream.sources.rows import as_text
+from rff_stream.sources.rows import as_text, check_ends
 from rff_stream.sources.variables import Variable
 
 MAX_LEVELS = 64
@@ -125,6 +125,7 @@ def level_texts(values: Array) -> tuple[Array, Array]:
     if values.dtype.kind not in "SU":
         there = [v is not None and v == v for v in values.ravel().tolist()]
         absent = ~np.array(there, bool).reshape(values.shape)
+        check_ends(values)
     return texts_of_times(values) if are_times(values) else as_text(values), absent
 
 

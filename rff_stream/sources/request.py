@@ -15,7 +15,7 @@ from rff_stream.hashes import hash_places
 from rff_stream.label_forms import number_of, text_of
 from rff_stream.sources.container_types import is_names
 from rff_stream.sources.protocol import Columns
-from rff_stream.sources.rows import Convert, Days, Labels, Numbers
+from rff_stream.sources.rows import Convert, Days, Labels, Numbers, check_ends
 from rff_stream.text_formatting import hide_options, list_names
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
@@ -55,6 +55,7 @@ class Comparison:
         """Values and value in one kind: text of cftime objects, strings, numbers."""
         if values.dtype.kind == "m":
             values = Days()(values)
+        check_ends(values)
         if values.dtype.kind == "O":
             texts = [iso(value, len(str(self.value))) for value in values.ravel()]
             return np.array(texts, dtype=str).reshape(values.shape), str(self.value)

@@ -152,6 +152,7 @@ class Labels:
             return Days()(found)
         if found.dtype.kind not in "MOST":
             return found
+        check_ends(found)
         missing = np.isnat(found) if found.dtype.kind == "M" else np.zeros(found.shape, bool)
         if found.dtype.kind in "OT":
             absent = [v is None or v != v for v in found.ravel()]
@@ -263,6 +264,18 @@ def check_text(values: Array) -> None:
             f"A label is {cause.object!r}, which is no text in UTF-8. A label is a number, a time "
             f"or text. Decode the column with the encoding that it was written in."
         ) from cause
+
+
+def check_ends(values: Array) -> None:
+    """Refuse a text that another one would become: NumPy fills its texts with zeros."""
+    if values.dtype.kind not in "OT":
+        return
+    cut = next((v for v in values.ravel() if isinstance(v, str) and v[-1:] == "\0"), None)
+    if cut is not None:
+        raise DataError(
+            f"A text is {cut!r}, and NumPy does not keep a zero at the end of a text, so it would "
+            "become another label or level. Rename it."
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -408,3 +408,40 @@ def test_a_column_may_be_named_as_if_it_were_a_field_of_another(kind: str, tmp_p
     assert model.columns_.inputs[1] == "sky.group.b=fog"
     known = ridge().fit(*numbers()).predict(numbers()[0])
     np.testing.assert_allclose(np.ravel(model.predict(table)), known, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "categories", "objects", "polars", "arrow", "dask"])
+def test_a_text_that_ends_in_a_zero_is_refused(kind: str) -> None:
+    """Texts of NumPy lose it: "a" and "a\\0" were one level, one group and one condition."""
+    plain = text().replace({"sky": {"fog": "rain\0"}})
+    table: Any = {
+        "pandas": lambda: plain,
+        "categories": lambda: plain.astype({"sky": "category"}),
+        "objects": lambda: plain.astype({"sky": object}),
+        "polars": lambda: pl.from_pandas(plain),
+        "arrow": lambda: pa.Table.from_pandas(plain),
+        "dask": lambda: dask_frame(plain.astype({"sky": "category"})),
+    }[kind]()
+    words = r"'rain\\x00', and NumPy does not keep a zero at the end of a text"
+    with pytest.raises(DataError, match=words):
+        ridge().fit(table, "y")
+    with pytest.raises(DataError, match=words):
+        ridge().fit(table, "y", inputs=["a"], by="sky")
+    with pytest.raises(DataError, match=words):
+        ridge().fit(table, "y", inputs=["a"], where=[("sky", "==", "rain")])
+    model = ridge().fit(text(), "y")
+    with pytest.raises(DataError, match=words):
+        model.predict(plain)
+
+
+def test_texts_with_half_of_a_pair_are_levels_and_labels(tmp_path: Path) -> None:
+    """A lone surrogate cannot be UTF-8; hashes of labels ended in an error of Python."""
+    frame = text().astype({"sky": object}).replace({"sky": {"fog": "\ud800"}})
+    model = ridge().fit(frame, "y")
+    assert model.columns_.inputs[-1] == "sky=\ud800"
+    X, labels = frame[["a"]].to_numpy(), frame.sky.to_numpy()
+    choices: Any = {"n_components": 16, "progress": False, "random_state": 0}
+    for each, given in ((model, frame), (rs.KernelClassifier(**choices).fit(X, labels), X)):
+        each.save(tmp_path / f"{type(each).__name__}.zarr")
+        again = rs.load(tmp_path / f"{type(each).__name__}.zarr")
+        np.testing.assert_array_equal(again.predict(given), each.predict(given))
