@@ -1,5 +1,17 @@
-"""``python -m rff_stream``: the command ``rff-stream``."""
+"""``python -m rff_stream`` and the script ``rff-stream``: the command line."""
 
-from rff_stream.cli import main
+import sys
 
-main(prog_name="rff-stream")
+
+def run() -> None:
+    """Run the command line; an interrupt while it is imported is no error, as later (exit 130)."""
+    try:
+        from rff_stream.cli import main
+
+        main(prog_name="rff-stream")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    run()

@@ -100,6 +100,19 @@ def test_help_imports_nothing_heavy() -> None:
     assert set(done.stdout.splitlines()[-1].split()) <= {"0", "numpy", "scipy"}
 
 
+def test_an_interrupt_while_the_command_is_imported_is_quiet() -> None:
+    """Seconds on a busy machine; it ended in a traceback of imports."""
+    code = (
+        "import sys; from rff_stream.__main__ import run\n"
+        "class Stop:\n"
+        "    def find_spec(name, *_):\n"
+        "        if name == 'rff_stream.cli.fit': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Stop); run()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_an_interrupt_stops_a_fit_and_leaves_a_checkpoint_at_most(
     data: Path, tmp_path: Path
 ) -> None:
