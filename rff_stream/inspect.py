@@ -103,7 +103,7 @@ def gradient_outer_product(
                 "by and sample_weight are of rows, but X is not given. Give the rows, too."
             )
         return gradients.of_sample(model)
-    data = Selection(X, None, sample_weight, None, dim, tuple(where), by, storage_options)
+    data = Selection(X, None, sample_weight, None, dim, where, by, storage_options)
     return gradients.of_rows(model, data)
 
 
@@ -164,7 +164,7 @@ def metric_step(
     True
     >>> again = rs.KernelRidge(metric=step.matrix, n_components=256, random_state=0).fit(X, y)
     """
-    data = Selection(X, y, sample_weight, None, dim, tuple(where), by, storage_options)
+    data = Selection(X, y, sample_weight, None, dim, where, by, storage_options)
     return gradients.metric_step(model, data, n_directions)
 
 
@@ -232,7 +232,7 @@ def dependence_drift(
     >>> [label for label, each in found.items() if each.p_value < 0.01]
     [3]
     """
-    data = Selection(X, y, sample_weight, None, dim, tuple(where), by, storage_options)
+    data = Selection(X, y, sample_weight, None, dim, where, by, storage_options)
     groups = gradients.dependence_scores(model, data, n_directions)
     if len(groups) < 2:
         raise ValueError(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rff_stream.arguments import Rule, is_whole, shown, whole
 from rff_stream.costs import MACHINE, SYRK_FLOPS, Cost, Precision, Sizes, WholeCost
 from rff_stream.errors import PlanError
 from rff_stream.leaf_layout import (
@@ -362,6 +363,14 @@ class PlanRequest:
     shrinks: bool = False  # whether a smaller map is taken where this one does not fit the memory
 
 
+SIZE = Rule(
+    "a whole number ≥ 1 or the cost of a map",
+    lambda value: isinstance(value, Cost) or is_whole(value),
+    lambda value: isinstance(value, Cost) or value >= 1,
+    "Give R, or rff_stream.cells.cost.CellCost(R, n_trees, n_cells).",
+)
+
+
 def plan(
     source: Source,
     *,
@@ -409,11 +418,11 @@ def plan(
     >>> found.n_rows, found.layout.n_leaves
     (100000, 2)
     """
-    if not isinstance(n_features, SupportsIndex | Cost):
-        raise TypeError(
-            f"n_features={n_features!r} but it must be a whole number or the cost of a map. Give "
-            "R, or rff_stream.cells.cost.CellCost(R, n_trees, n_cells)."
-        )
+    SIZE.check("n_features", n_features)
+    Rule("1 or 2", is_whole, lambda value: value in (1, 2)).check("order", order)
+    for name, count in {"n_groups": n_groups, "threads": threads, "workers": workers}.items():
+        whole(1).check(name, count)
+    whole(0).check("seed", seed)
     cost = n_features if isinstance(n_features, Cost) else WholeCost(int(n_features))
     request = PlanRequest(cost, order, sums, dtype, n_groups)
     return plan_for(source, request, threads=threads, workers=workers, seed=seed)
@@ -454,10 +463,13 @@ def plan_for(
 
 def precision(dtype: DTypeLike) -> Precision:
     """The name of a dtype of features; refuses what is none."""
-    name = np.dtype(dtype).name
+    try:
+        name = np.dtype(dtype).name
+    except TypeError:
+        name = ""
     if name == "float32" or name == "float64":
         return name  # type: ignore[return-value]
-    raise ValueError(f"dtype={name!r} but features are 'float32' or 'float64'.")
+    raise ValueError(f"dtype={shown(dtype)} but features are 'float32' or 'float64'.")
 
 
 def fits(found: Plan, memory: int | None = None) -> bool:

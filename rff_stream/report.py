@@ -112,7 +112,7 @@ def assess(
         residuals = model.residuals(data, target, weights, **choices)
         seconds = time.monotonic() - started
     y = (list(targets) if target is None else target) if targets else None
-    rows = Selection(data, y, weights, None, dim, tuple(where), None, storage_options)
+    rows = Selection(data, y, weights, None, dim, where, None, storage_options)
     kind: Any = "numbers" if targets else "none"
     source = open_later(model, model.columns_, rows, kind, scored=True).source
     pilot = Reading(source, progress=False).pilot()

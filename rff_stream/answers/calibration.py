@@ -21,6 +21,7 @@ from scipy import optimize
 from scipy.special import expit, log_softmax, softmax
 
 from rff_stream._array import Array, Float64
+from rff_stream.arguments import PROBABILITY
 from rff_stream.moments.class_moments import one_hot
 
 SLOWEST = 1e-3
@@ -282,8 +283,7 @@ def conformal_quantile(residuals: Array, coverage: float = 0.95, *, chosen: int 
     """
     sizes = np.abs(np.asarray(residuals, dtype=np.float64))
     sizes = sizes.reshape(len(sizes), -1)
-    if not 0 < coverage < 1:
-        raise ValueError(f"coverage={coverage!r} but a probability lies between 0 and 1.")
+    PROBABILITY.check("coverage", coverage)
     if not np.isfinite(sizes).all():
         raise ValueError("residuals hold NaN or inf. Give residuals of finite rows only.")
     rank = int(np.ceil((len(sizes) + 1) * coverage * (1 - 1e-12)))

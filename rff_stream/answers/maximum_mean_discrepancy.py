@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from rff_stream._array import Float64
+from rff_stream.arguments import SEED, Rule
+from rff_stream.arguments import whole as whole_number
 from rff_stream.errors import ModelError, takes
 from rff_stream.features.base import RandomState
 from rff_stream.moments import Moments, total
@@ -44,6 +46,11 @@ class TwoSample:
     p_value: float  # probability of at least this distance when nothing changed
     n_a: int  # rows
     n_b: int
+
+
+SUMS = Rule(
+    "Moments", lambda value: isinstance(value, Moments), remedy="Give rs.collect(…, order=1)."
+)
 
 
 @takes("Moments", remedy="Give rs.collect(…, order=1).")
@@ -105,6 +112,7 @@ def mmd(
     >>> rs.mmd(parts[0], parts[1]).p_value < 0.01
     True
     """
+    SUMS.check("b", b)
     return _compare(a, b, (copies_of(a), copies_of(b)), n_permutations, random_state)
 
 
@@ -116,6 +124,8 @@ def _compare(
     random_state: RandomState = 0,
 ) -> TwoSample:
     """:func:`mmd` of samples of which a row stands so often on average."""
+    whole_number(1).check("n_permutations", n_permutations)
+    SEED.check("random_state", random_state)
     _require_same(a, b)
     held = [_sub_sums_of(moments, name) for moments, name in ((a, "a"), (b, "b"))]
     counts = [each.n_readings for each in held]
@@ -188,6 +198,7 @@ def drift(
     >>> [label for label, each in found.items() if each.p_value < 0.05 / 3]
     [3]
     """
+    replace(SUMS, optional=True).check("reference", reference)
     if len(groups) < 2 and reference is None:
         raise ValueError(
             f"{len(groups)} group was given and no reference, but drift compares two samples. "

@@ -14,6 +14,7 @@ from numpy.random import Generator
 from scipy import linalg
 
 from rff_stream._array import Array, Float64, column_range, nested_arrays
+from rff_stream.arguments import Rule, whole
 from rff_stream.errors import DataError, ModelError
 from rff_stream.features.base import (
     FeatureDtype,
@@ -25,6 +26,7 @@ from rff_stream.features.base import (
     check_dtype,
     check_rows,
     frozen,
+    is_map,
     map_from_spec,
 )
 from rff_stream.features.composed import by_columns, encode_rows, periods_of
@@ -70,6 +72,15 @@ represent as much as with 256."""
 
 MOST_VALUE = 1e150
 """The square of a larger input is outside the range of float64."""
+
+
+ENCODING = Rule(
+    "a map, or a mapping of columns to maps",
+    lambda value: is_map(value) or isinstance(value, Mapping),
+    lambda value: not isinstance(value, Mapping) or len(value) > 0,
+    "Give e.g. {'hour': Periodic(24)}.",
+    optional=True,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +129,13 @@ class Cells(UndrawnMap):
     encode: Any = None
 
     def __post_init__(self) -> None:
-        for name in ("n_components", "n_trees"):
+        for name in ("n_components", "n_trees", "n_cells"):
             given = getattr(self, name)
-            if given is not None and given < 1:
-                raise ValueError(f"{name}={given} but it must be at least 1.")
+            whole(1, optional=True).check(name, given)
+            object.__setattr__(self, name, None if given is None else int(given))
         if self.n_cells is not None:
             check_n_cells(self.n_cells)
+        ENCODING.check("encode", self.encode)
 
     def plain(self, of: Callable[[Any], Any]) -> Any:
         """Its fields as JSON; the encoding with all that its maps are made of."""

@@ -19,6 +19,7 @@ from sklearn.exceptions import NotFittedError
 from rff_stream import __version__
 from rff_stream._array import Array
 from rff_stream.answers.drift_alarm import Look
+from rff_stream.arguments import number, whole
 from rff_stream.errors import ModelError
 from rff_stream.execution import Reading
 from rff_stream.families.parameters import FeatureChoice
@@ -41,6 +42,8 @@ LOCKS: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictiona
 """A lock for each estimator. It is not an attribute, so it is neither copied nor pickled."""
 
 ALL_LOCKS = threading.Lock()
+
+SECONDS = number("0 or more seconds between two looks", lambda seconds: bool(0 <= seconds < np.inf))
 
 CONTAINERS = ("default", "pandas", "polars")
 """What ``set_output`` can ask for."""
@@ -198,8 +201,8 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         DataError, ModelError
             As in :meth:`update`, or if nothing of a known format can ever match X.
         """
-        if not every >= 0:
-            raise ValueError(f"every={every!r} but it must be 0 or more seconds between two looks.")
+        SECONDS.check("every", every)
+        whole(0, optional=True).check("looks", looks)
         seen: set[tuple[str, str]] = set()
         for files in islice(steady_files(X, storage_options, every), looks):
             new = [file for file in files if (file.name, file.stamp) not in seen]

@@ -12,6 +12,7 @@ from rff_stream._array import Array
 from rff_stream.answers.calibration import probabilities
 from rff_stream.answers.duplicate_rows import Neighbours
 from rff_stream.answers.laplace import laplace_bytes
+from rff_stream.arguments import Rule, is_number, is_string, number_or, one_of
 from rff_stream.contracts import Packed, Slopes, Statistic
 from rff_stream.descents.kept_rows import AllRowsStatistic
 from rff_stream.descents.statistic import LossStatistic, LossSums, SumOfRows
@@ -27,7 +28,7 @@ from rff_stream.families import (
     class_family_of,
     family_of,
 )
-from rff_stream.families.parameters import seed_of
+from rff_stream.families.parameters import FOLDS, RULES, seed_of
 from rff_stream.families.protocol import LogOdds, LossRequest
 from rff_stream.features import FeatureMap
 from rff_stream.losses.classification import LOSSES, loss_for
@@ -83,6 +84,19 @@ class ClassPass(PassResult):
     class_weight: dict[Any, float]  # as it was given, or found for "balanced"
 
 
+LAPLACE = Rule(
+    "'sample', a number > 0 (1 is the posterior) or None",
+    lambda value: is_string(value) or isinstance(value, bool) or is_number(value),
+    lambda value: (
+        value == "sample"
+        if is_string(value)
+        else value is False or bool(is_number(value) and 0 < value < np.inf)
+    ),
+    optional=True,
+)
+"""What multiplies the spread of a posterior."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassRecipe(Recipe):
     """Moments of classes by fold, and least squares or the descent of a loss."""
@@ -95,33 +109,34 @@ class ClassRecipe(Recipe):
         {"alpha", "cv", "laplace", "loss", "max_passes", "tol", "warm_start"}
     )
 
+    rules: ClassVar[Mapping[str, Rule]] = {
+        **RULES,
+        "loss": one_of(*LOSS_NAMES),
+        "alpha": number_or("sample", "cv", words="a finite number > 0, 'sample' or 'cv'"),
+        "laplace": LAPLACE,
+    }
+
     def check(self) -> None:
         params = self.params
         Recipe.check(self)
-        if params.loss not in LOSS_NAMES:
-            known = ", ".join(map(repr, LOSS_NAMES))
-            raise ValueError(f"loss={params.loss!r} but it must be one of {known}.")
         choices = ("sample", "cv") if params.loss == "squared" else ("sample",)
         if isinstance(params.alpha, str) and params.alpha not in choices:
             raise ValueError(
                 f"alpha={params.alpha!r} but for loss={params.loss!r} it is a number > 0 or "
                 f"{' or '.join(map(repr, choices))}."
             )
-        if not isinstance(params.alpha, str) and not 0 < params.alpha < np.inf:
-            raise ValueError(f"alpha={params.alpha!r} but a penalty is finite and > 0.")
-        if params.alpha == "cv" and params.cv < 2:
-            raise ValueError(f"cv={params.cv!r} but cross-validation needs at least 2 folds.")
+        if params.alpha == "cv":
+            FOLDS.check("cv", params.cv)
         if params.loss != "logistic" and not params.sample_rows:
             raise ValueError(
                 f"sample_rows=0 but loss={params.loss!r} is calibrated on the row sample. Use "
                 "sample_rows=2000, or loss='logistic'."
             )
         self.check_laplace()
-        check_passes(params)
         self.check_class_weight()
 
     def check_laplace(self) -> None:
-        """Refuse a posterior where the loss has none, and a spread that is no number > 0."""
+        """Refuse a posterior where the loss has none."""
         params = self.params
         if params.laplace is None or params.laplace is False:
             return
@@ -129,12 +144,6 @@ class ClassRecipe(Recipe):
             raise ValueError(
                 f"laplace={params.laplace!r} but loss={params.loss!r}: only the logistic loss is "
                 "the logarithm of a probability, which a posterior is made of. Use loss='logistic'."
-            )
-        number = not isinstance(params.laplace, str | bool) and 0 < float(params.laplace) < np.inf
-        if not number and params.laplace != "sample":
-            raise ValueError(
-                f"laplace={params.laplace!r} but it must be 'sample', a number > 0 (1 is the "
-                "posterior) or None."
             )
 
     def check_class_weight(self) -> None:
@@ -535,15 +544,6 @@ def balance(
     mean = sum(totals.values()) / max(len(totals), 1)
     factors = {label: mean / weight for label, weight in totals.items()}
     return {key: part.scale(factors[key[1]]) for key, part in groups.items()}, factors
-
-
-def check_passes(params: Any) -> None:
-    """Refuse a descent without a pass, or with a tolerance that is no number > 0."""
-    if not (params.max_passes >= 1 and 0 < params.tol < np.inf):
-        raise ValueError(
-            f"max_passes={params.max_passes!r} and tol={params.tol!r} but at least one pass is "
-            "made and tol is a number > 0. Use max_passes=100, tol=1e-2."
-        )
 
 
 def passes_of(done: PassResult) -> SumOfRows:

@@ -205,7 +205,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         PlanError
             If the pass cannot fit in memory; nothing was read.
         """
-        data = Selection(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
+        data = Selection(X, y, sample_weight, inputs, dim, where, None, storage_options)
         with self._lock():
             before = self._fitted if self.warm_start else None
             return self._set_fit(fit_rows(self._recipe(classes), data, checkpoint, before))
@@ -253,7 +253,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             For another loss than the squared one, "balanced" weights or "cv", which need all rows;
             or if a batch of this name has other content.
         """
-        data = Selection(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
+        data = Selection(X, y, sample_weight, inputs, dim, where, None, storage_options)
         with self._lock():
             same_map = self._check_map()
             found = partial_fit(self._recipe(classes), self._fitted, data, batch)
@@ -464,7 +464,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             If more rows lie outside the range of the fit than chance explains.
         """
         check_is_fitted(self)
-        data = Selection(X, y, sample_weight, None, dim, tuple(where), by, storage_options)
+        data = Selection(X, y, sample_weight, None, dim, where, by, storage_options)
         labels = tuple(self.classes_.tolist())
         statistic = ClassScoreStatistic(ProbabilityPredictor(log_odds_of(self)), labels)
         found = score_rows(self, data, statistic, "labels")

@@ -22,6 +22,7 @@ from rff_stream.answers.bandwidth import (
     silverman_factor,
 )
 from rff_stream.answers.density import Density, DensityEstimate, components_needed, density
+from rff_stream.arguments import whole
 from rff_stream.contracts import Packed
 from rff_stream.errors import warn
 from rff_stream.estimators import rows
@@ -30,7 +31,7 @@ from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
 from rff_stream.families import MapParameters
 from rff_stream.families.kernel_request import KernelRequest
 from rff_stream.families.maps import length_scale_of, scale_of_map
-from rff_stream.families.parameters import check_map_for, check_n_components, seed_of
+from rff_stream.families.parameters import check_map_for, check_pairs, seed_of
 from rff_stream.families.protocol import WHOLE
 from rff_stream.features import FeatureMap, FourierFeatures
 from rff_stream.kernels import Gaussian, Kernel
@@ -235,6 +236,7 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
             For another kernel than the Gaussian, or a model without sampled rows.
         """
         check_is_fitted(self)
+        whole(0).check("n_samples", n_samples)
         if not isinstance(kernel_of(self.kernel), Gaussian):
             raise ValueError(
                 f"kernel={self.kernel!r} is not the Gaussian, and rows are drawn from that alone, "
@@ -274,7 +276,7 @@ class DensityRecipe(RowsRecipe):
         params, d = self.params, len(columns.inputs)
         kernel = kernel_of(params.kernel)
         log_integral(kernel, d)
-        check_n_components(params.n_components, params.features)
+        check_pairs(params.n_components, params.features)
         own = getattr(kernel, "length_scale", None) is not None
         check_map_for(parameters.features, KernelRequest.of(params.kernel, "median"), d)
         if not (parameters.is_named or own) and isinstance(params.bandwidth, str):

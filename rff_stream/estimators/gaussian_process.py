@@ -15,6 +15,7 @@ from sklearn.utils import check_array
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import conformal_quantile
 from rff_stream.answers.duplicate_rows import warn_of_copies
+from rff_stream.arguments import PROBABILITY, Rule, numbers_or, whole
 from rff_stream.contracts import Packed, RowFunction
 from rff_stream.errors import PlanError
 from rff_stream.estimators import regression
@@ -27,7 +28,7 @@ from rff_stream.estimators.regression import (
 )
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.kernel_request import AUTO, KernelRequest, LengthScale, length_scale_asked
-from rff_stream.families.parameters import FeatureChoice, seed_of
+from rff_stream.families.parameters import RULES, FeatureChoice, seed_of
 from rff_stream.families.protocol import Process
 from rff_stream.kernels import Kernel
 from rff_stream.model.checked_values import is_in_memory
@@ -308,8 +309,7 @@ n_missing_, plan_
         NumericalWarning
             If more rows lie outside the range of the fit than chance explains.
         """
-        if n_samples < 1:
-            raise ValueError(f"n_samples={n_samples!r} but it must be 1 or more functions.")
+        whole(1).check("n_samples", n_samples)
         if self._fitted is None:
             return prior_of_rows(self, X, noise=False).draws(n_samples, seed_of(random_state))
         process: Process = self._require_fit().answer
@@ -433,8 +433,7 @@ def conformal_half_width(model: GaussianProcessRegressor, coverage: float) -> Fl
 
 def normal_half_width(coverage: float) -> Float64:
     """q with P(|ξ| < q) = coverage for a standard normal ξ."""
-    if not 0 < coverage < 1:
-        raise ValueError(f"coverage={coverage!r} but a probability lies between 0 and 1.")
+    PROBABILITY.check("coverage", coverage)
     return np.asarray(ndtri(0.5 + coverage / 2))
 
 
@@ -444,15 +443,15 @@ class ProcessRecipe(RegressionRecipe):
 
     after_the_pass: ClassVar[frozenset[str]] = frozenset({"fit_intercept", "noise"})
 
+    rules: ClassVar[Mapping[str, Rule]] = {
+        **RULES,
+        "noise": numbers_or("evidence", words="a number > 0, one number per target, or 'evidence'"),
+    }
+
     def n_folds(self, n_targets: int) -> int:
         noise = self.params.noise
-        if isinstance(noise, str) and noise != "evidence":
-            raise ValueError(
-                f"noise={noise!r} but it must be a number > 0, one number per target, or "
-                "'evidence'."
-            )
         if not isinstance(noise, str):
-            alpha_of_targets(noise, n_targets)  # refused before rows are read
+            alpha_of_targets(noise, n_targets, "noise")  # refused before rows are read
         return 0
 
     def answer(self, fitted: Fitted) -> Process:

@@ -13,13 +13,21 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array
+from rff_stream.arguments import whole
 from rff_stream.execution import Reading
 from rff_stream.execution.leaves import map_rows
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families import check_whole_space
 from rff_stream.families.kernel_request import KernelRequest, length_scale_asked
 from rff_stream.families.maps import chosen_map, find_kernel, length_scale_of, make_features
-from rff_stream.families.parameters import FeatureChoice, check_map_for, check_n_components, seed_of
+from rff_stream.families.parameters import (
+    RULES,
+    FeatureChoice,
+    check_map_for,
+    check_pairs,
+    check_parameters,
+    seed_of,
+)
 from rff_stream.features import FeatureMap
 from rff_stream.model.input_rows import open_rows
 from rff_stream.model.predict import opened_inputs
@@ -134,7 +142,8 @@ class KernelFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         ValueError
             If a parameter is wrong; the message names it, and nothing was read.
         """
-        check_n_components(self.n_components, self.features)
+        check_parameters(self, {**RULES, "n_components": whole(1)})
+        check_pairs(self.n_components, self.features)
         check_whole_space(self.features, type(self).__name__)
         if isinstance(self.length_scale, str) and self.length_scale != "median":
             raise ValueError(

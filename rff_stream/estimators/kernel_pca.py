@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array
 from rff_stream.answers.principal_components import Components, components, pre_images
+from rff_stream.arguments import POSITIVE, Rule, truth, whole
 from rff_stream.contracts import Packed
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
@@ -24,7 +25,7 @@ from rff_stream.estimators.rows import RowsRecipe, positive_numbers
 from rff_stream.families import MapParameters
 from rff_stream.families.kernel_request import length_scale_asked
 from rff_stream.families.maps import find_kernel, n_columns
-from rff_stream.families.parameters import check_n_components
+from rff_stream.families.parameters import RULES, check_pairs
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import ExactKernel, Kernel, as_kernel
 from rff_stream.kernels.base import positive
@@ -220,13 +221,20 @@ class ComponentsRecipe(RowsRecipe):
 
     after_the_pass: ClassVar[frozenset[str]] = frozenset({"alpha", "fit_inverse_transform"})
 
+    rules: ClassVar[Mapping[str, Rule]] = {
+        **RULES,
+        "n_map_components": whole(1),
+        "fit_inverse_transform": truth(),
+        "alpha": POSITIVE,
+    }
+
     @property
     def n_components(self) -> int:
         return int(self.params.n_map_components)
 
     def check_columns(self, columns: Columns, parameters: MapParameters) -> None:
         params, d = self.params, len(columns.inputs)
-        check_n_components(params.n_map_components, params.features)
+        check_pairs(params.n_map_components, params.features)
         most = n_columns(parameters.features, params.n_map_components)
         if params.n_components is not None and params.n_components > most:
             raise ValueError(

@@ -16,17 +16,19 @@ from sklearn.utils.metaestimators import available_if
 
 from rff_stream._array import Float64
 from rff_stream.answers.early_stopping import HeldOutError
+from rff_stream.arguments import Rule, number_or
 from rff_stream.contracts import Packed, RowFunction, Slopes
 from rff_stream.descents.held_out_penalty import choose_regression, regression_start, unit_of
 from rff_stream.descents.statistic import LossStatistic, minimisers
 from rff_stream.errors import ModelError, warn
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
-from rff_stream.estimators.class_recipe import check_passes, passes_of
+from rff_stream.estimators.class_recipe import passes_of
 from rff_stream.estimators.regression import RegressionRecipe, warn_of_residuals
 from rff_stream.families import MapParameters, check_whole_space
 from rff_stream.families.kernel_request import LengthScale
 from rff_stream.families.linear_answer import LinearAnswer
+from rff_stream.families.parameters import RULES
 from rff_stream.kernels import Kernel
 from rff_stream.losses.descent import Descent
 from rff_stream.losses.penalised import Penalised
@@ -173,7 +175,7 @@ n_missing_, plan_
         PlanError
             If a pass does not fit in memory. Nothing was read.
         """
-        data = Selection(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
+        data = Selection(X, y, sample_weight, inputs, dim, where, None, storage_options)
         with self._lock():
             return self._set_fit(fit_rows(self._recipe(), data, checkpoint))
 
@@ -277,19 +279,20 @@ class LossRecipe(RegressionRecipe):
 
     after_the_pass: ClassVar[frozenset[str]] = frozenset({"alpha", "loss", "max_passes", "tol"})
 
+    rules: ClassVar[Mapping[str, Rule]] = {
+        **RULES,
+        "alpha": number_or("sample", words="a finite number > 0, or 'sample'"),
+    }
+
     def check(self) -> None:
         RegressionRecipe.check(self)
         params = self.params
         regression_loss(params.loss)
-        given = params.alpha
-        if given != "sample" and (isinstance(given, str) or not 0 < given < np.inf):
-            raise ValueError(f"alpha={given!r} but it must be a finite number > 0, or 'sample'.")
         if not params.sample_rows:
             raise ValueError(
                 "sample_rows=0 but scale, penalty and tolerance of a loss come from the row "
                 "sample. Use sample_rows=2000."
             )
-        check_passes(params)
 
     def check_columns(self, columns: Columns, parameters: MapParameters) -> None:
         RegressionRecipe.check_columns(self, columns, parameters)

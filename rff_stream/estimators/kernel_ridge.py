@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -11,13 +11,14 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.duplicate_rows import warn_of_copies
+from rff_stream.arguments import Rule, numbers_or, whole
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.regression import RegressionRecipe, warn_of_residuals
 from rff_stream.families import MapParameters, require
 from rff_stream.families.kernel_request import LengthScale
 from rff_stream.families.linear_answer import LinearAnswer, refine_answer
-from rff_stream.families.parameters import FeatureChoice
+from rff_stream.families.parameters import FOLDS, RULES, FeatureChoice
 from rff_stream.families.protocol import RidgeAnswer
 from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted
@@ -204,22 +205,24 @@ class RidgeRecipe(RegressionRecipe):
 
     after_the_pass: ClassVar[frozenset[str]] = frozenset({"alpha", "cv", "fit_intercept", "refine"})
 
+    rules: ClassVar[Mapping[str, Rule]] = {
+        **RULES,
+        "alpha": numbers_or(
+            *CRITERIA,
+            words="a number ≥ 0, one number per target, or one of "
+            + ", ".join(map(repr, CRITERIA)),
+        ),
+        "refine": whole(0, "It is a number of steps. Use refine=0."),
+    }
+
     def n_folds(self, n_targets: int) -> int:
         params = self.params
-        if params.refine < 0:
-            raise ValueError(f"refine={params.refine} but a number of steps is ≥ 0.")
         if not isinstance(params.alpha, str):
             alpha_of_targets(params.alpha, n_targets)  # refused before rows are read
-        elif params.alpha not in CRITERIA:
-            raise ValueError(
-                f"alpha={params.alpha!r} but it must be a number ≥ 0, one number per target, or "
-                f"one of {', '.join(map(repr, CRITERIA))}."
-            )
-        if not isinstance(params.alpha, str) or params.alpha != "cv":
-            return 0
-        if params.cv < 2:
-            raise ValueError(f"cv={params.cv!r} but cross-validation needs at least 2 folds.")
-        return int(params.cv)
+        elif params.alpha == "cv":
+            FOLDS.check("cv", params.cv)
+            return int(params.cv)
+        return 0
 
     def check_columns(self, columns: Columns, parameters: MapParameters) -> None:
         RegressionRecipe.check_columns(self, columns, parameters)

@@ -18,13 +18,14 @@ from rff_stream.answers.novelty import (
     weight_of_one,
     whitened,
 )
+from rff_stream.arguments import POSITIVE, Rule, number, one_of, truth
 from rff_stream.contracts import Packed, RowFunction
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
 from rff_stream.families import MapParameters
 from rff_stream.families.kernel_request import KernelRequest
-from rff_stream.families.parameters import check_map_for, check_n_components
+from rff_stream.families.parameters import check_map_for, check_pairs
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted
@@ -241,22 +242,20 @@ class NoveltyRecipe(RowsRecipe):
 
     after_the_pass: ClassVar[frozenset[str]] = frozenset({"contamination", "ridge", "threshold"})
 
+    rules: ClassVar[Mapping[str, Rule]] = {
+        **RowsRecipe.rules,
+        "contamination": number("a number in (0, 0.5]", lambda share: bool(0 < share <= 0.5)),
+        "whitened": truth(),
+        "ridge": replace(POSITIVE, remedy="Use 0.1."),
+        "threshold": one_of("left_out", "sample", "exact"),
+    }
+
     def check_columns(self, columns: Columns, parameters: MapParameters) -> None:
         params, d = self.params, len(columns.inputs)
         kernel_of(params.kernel)
-        check_n_components(params.n_components, params.features)
+        check_pairs(params.n_components, params.features)
         check_map_for(parameters.features, KernelRequest.of(params.kernel, "median"), d)
-        share: Any = params.contamination
-        ridge: Any = params.ridge
-        if not (isinstance(share, (int, float, np.number)) and 0 < share <= 0.5):
-            raise ValueError(f"contamination={share!r} but it must be a number in (0, 0.5].")
         positive_numbers("length_scale", params.length_scale, d, *SHARE_OF_MEDIAN)
-        if not (isinstance(ridge, (int, float, np.number)) and 0 < ridge < np.inf):
-            raise ValueError(f"ridge={ridge!r} but it must be a finite number > 0. Use 0.1.")
-        if params.threshold not in ("left_out", "sample", "exact"):
-            raise ValueError(
-                f"threshold={params.threshold!r} but it must be 'left_out', 'sample' or 'exact'."
-            )
         if not params.sample_rows:
             raise ValueError(
                 "sample_rows=0 but the threshold is estimated from the row sample. "

@@ -317,7 +317,7 @@ def fit(
     PlanError
         If the pass does not fit in memory. Nothing was read.
     """
-    data = Selection(X, y, sample_weight, inputs, dim, tuple(where), by, storage_options)
+    data = Selection(X, y, sample_weight, inputs, dim, where, by, storage_options)
     with self._lock():
         recipe = self._recipe()
         if until is None:
@@ -361,7 +361,7 @@ def stream(
     DataError, PlanError
         As in ``fit``. The model stays as it was after the last step.
     """
-    data = Selection(X, y, sample_weight, inputs, dim, tuple(where), None, storage_options)
+    data = Selection(X, y, sample_weight, inputs, dim, where, None, storage_options)
     for fitted, state in stream_rows(replace(self._recipe(), chooses=False), data, every):
         with self._lock():
             self._set_fit(fitted)
@@ -516,7 +516,7 @@ def residuals(
     """
     fitted: Fitted = self._require_fit()
     answer: RidgeAnswer = fitted.answer
-    data = Selection(X, y, sample_weight, None, dim, tuple(where), by, storage_options)
+    data = Selection(X, y, sample_weight, None, dim, where, by, storage_options)
     seen = SeenInputs.of(fitted)
     count = None if seen is None else functools.partial(count_outside, seen=seen)
     statistic = ResidualStatistic(answer.mean(), len(answer.target_origin), count)

@@ -11,11 +11,12 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from rff_stream._array import Array
+from rff_stream.arguments import Rule, holds_numbers, whole
 from rff_stream.estimators.base import Estimator
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families import DrawnMap, MapParameters, check_whole_space
 from rff_stream.families.maps import length_scale_of, make_features
-from rff_stream.families.parameters import check_n_components, check_sample_rows, seed_of
+from rff_stream.families.parameters import RULES, check_parameters, seed_of
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel, as_kernel
 from rff_stream.leaf_layout import n_rows_of
@@ -34,6 +35,8 @@ class RowsRecipe(Recipe):
 
     target: ClassVar[Target] = "none"
 
+    rules: ClassVar[Mapping[str, Rule]] = {**RULES, "n_components": whole(1)}
+
     @property
     def n_components(self) -> int:
         """R of a map that is to be drawn."""
@@ -49,8 +52,7 @@ class RowsRecipe(Recipe):
         """A map for the pilot, and what it was drawn for."""
 
     def check(self) -> None:
-        check_n_components(self.n_components, "whole")
-        check_sample_rows(self.params.sample_rows)
+        check_parameters(self.params, self.rules)
         check_whole_space(self.params.features, type(self.params).__name__)
 
     def draw(self, request: PassRequest) -> DrawnMap:
@@ -105,7 +107,7 @@ def fit(
     PlanError
         If the pass does not fit in memory. Nothing was read.
     """
-    data = Selection(X, None, sample_weight, inputs, dim, tuple(where), by, storage_options)
+    data = Selection(X, None, sample_weight, inputs, dim, where, by, storage_options)
     with self._lock():
         return self._set_fit(fit_rows(self._recipe(), data, checkpoint))
 
@@ -124,10 +126,7 @@ def kernel_of(kernel: Kernel | str) -> Kernel:
 def positive_numbers(name: str, value: Any, d: int, *rules: str) -> None:
     """Refuse what is neither one of the rules nor one number > 0, or one for each input."""
     known = [*map(repr, rules), "a number > 0", "one number > 0 per input"]
-    try:
-        values = np.asarray(value, np.float64)
-    except (TypeError, ValueError):
-        values = np.array(np.nan)
+    values = np.asarray(value if holds_numbers(value) else np.nan, np.float64)
     fine = values.shape in ((), (d,)) and bool((np.isfinite(values) & (values > 0)).all())
     if not (isinstance(value, str) and value in rules) and not fine:
         raise ValueError(

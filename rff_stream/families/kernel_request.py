@@ -9,12 +9,18 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array
+from rff_stream.arguments import numbers_or
 from rff_stream.kernels import Gaussian, as_kernel
 
 AUTO = "auto"
 """What a parameter is if the data decide."""
 
 LengthScale = float | str | Array
+
+LENGTH_SCALE = numbers_or(
+    AUTO, "median", "evidence", "ard",
+    words="a number, one number per input, 'auto', 'median', 'evidence' or 'ard'",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +36,8 @@ class KernelRequest:
     def of(cls, kernel: Any, length_scale: LengthScale) -> KernelRequest:
         """From the parameters ``kernel=`` and ``length_scale=`` of an estimator."""
         several = isinstance(kernel, Sequence) and not isinstance(kernel, str)
+        if several and not kernel:
+            raise ValueError(f"kernel={kernel!r} names no kernel. Give one, or leave it out.")
         return cls(tuple(map(as_kernel, kernel if several else [kernel])), length_scale)
 
     @property
@@ -91,11 +99,7 @@ class KernelRequest:
             return
         if self.searched or self.rule == "median":
             return
-        if isinstance(scale, str):
-            raise ValueError(
-                f"length_scale={scale!r} but it must be a number, one number per input, "
-                "'auto', 'median', 'evidence' or 'ard'."
-            )
+        LENGTH_SCALE.check("length_scale", scale)
         _check_numbers(scale, d)
 
 

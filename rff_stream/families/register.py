@@ -118,8 +118,6 @@ def check_metric(parameters: MapParameters, n_inputs: int) -> None:
                 "Projection(matrix, origin).then(map)."
             )
         return
-    if metric != "full":
-        raise ValueError(f"metric={metric!r} but it must be 'auto', 'full', a matrix or None.")
     if not drawn:
         raise ValueError(
             f"metric='full' but features={parameters.features!r}, and a metric is learnt in front "

@@ -14,6 +14,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64, aligned_bytes, digest
+from rff_stream.arguments import Rule, one_of
 from rff_stream.errors import DataError, ModelError
 from rff_stream.kernels import ExactKernel, Kernel
 from rff_stream.registry import Registry, family_modules, snake_case
@@ -449,8 +450,15 @@ def frozen(name: str, values: ArrayLike, shape: tuple[int, ...], dtype: Any = np
 
 def check_dtype(dtype: Any) -> None:
     """Refuse a dtype of features that is not one."""
-    if dtype not in ("float32", "float64"):
-        raise ValueError(f"dtype={dtype!r} but it must be one of 'float32', 'float64'.")
+    one_of("float32", "float64").check("dtype", dtype)
+
+
+def is_map(value: Any) -> bool:
+    """Whether a value is a map that is drawn."""
+    return isinstance(value, FeatureMap | NamedMap) and not isinstance(value, type)
+
+
+MAP = Rule("a map, such as FourierFeatures.sample(…)", is_map)
 
 
 def prior_count(n_components: int | None, most: int) -> int:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.random import Generator
 
 from rff_stream._array import Array, Float64, digest
+from rff_stream.arguments import whole
 from rff_stream.errors import ModelError
 from rff_stream.features.base import RandomState, frozen
 
@@ -202,7 +203,8 @@ def random_cell(X: Float64, depth: int, length_scale: Float64, rng: Generator) -
 
 def check_n_cells(n_cells: int) -> None:
     """B is a power of two: every path through a tree has the same length."""
-    if n_cells < 1 or n_cells & (n_cells - 1):
+    whole(1).check("n_cells", n_cells)
+    if n_cells & (n_cells - 1):
         below = 1 << max(int(n_cells).bit_length() - 1, 0)
         raise ValueError(
             f"n_cells={n_cells} but a tree has 1, 2, 4, 8, … cells. "

@@ -19,6 +19,16 @@ import numpy as np
 from scipy.fft import next_fast_len
 
 from rff_stream._array import Array, Float64
+from rff_stream.arguments import (
+    POSITIVE,
+    Rule,
+    holds_numbers,
+    is_mapping,
+    is_several,
+    is_whole,
+    one_of,
+    whole,
+)
 from rff_stream.errors import OutsideGridError
 from rff_stream.features.base import MapRequest, NamedMap, UndrawnMap
 from rff_stream.kernels import Kernel, length_scale_vector
@@ -43,6 +53,21 @@ SLACK = 0.05
 
 
 Trend = Literal["constant", "linear"]
+
+
+BY_COLUMN = Rule("a mapping of columns", is_mapping, optional=True)
+
+ENDS = Rule(
+    "two finite numbers, the lower one first",
+    lambda value: is_several(value) and holds_numbers(value),
+    lambda value: bool(len(value) == 2 and -np.inf < value[0] < value[1] < np.inf),
+)
+
+MODES_OF_AXES = Rule(
+    "a whole number ≥ 1 for each axis",
+    lambda value: is_several(value) and all(map(is_whole, value)),
+    lambda value: len(value) > 0 and min(value) >= 1,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,29 +120,26 @@ class Grid(UndrawnMap):
     columns: int | None = None
 
     def __post_init__(self) -> None:
-        if self.columns is not None and self.columns < 3:
-            raise ValueError(f"columns={self.columns} but a grid has 3 or more.")
+        whole(3, optional=True).check("columns", self.columns)
+        for name in ("periods", "box"):
+            BY_COLUMN.check(name, getattr(self, name))
         if self.modes is not None and self.columns is not None:
             raise ValueError(
                 f"modes={self.modes} and columns={self.columns}, but modes say how many columns "
                 "there are. Give one of the two."
             )
-        if self.trend not in ("constant", "linear"):
-            raise ValueError(f"trend={self.trend!r} but it must be 'constant' or 'linear'.")
+        one_of("constant", "linear").check("trend", self.trend)
         if self.modes is not None:
-            object.__setattr__(self, "modes", tuple(int(m) for m in self.modes))
             check_modes(self.modes)
-        for name, (low, high) in (self.box or {}).items():
-            if not (np.isfinite([low, high]).all() and low < high):
-                raise ValueError(f"box[{name!r}]={low!r}, {high!r} but low < high must be finite.")
+            object.__setattr__(self, "modes", tuple(int(m) for m in self.modes))
+        for name, ends in (self.box or {}).items():
+            ENDS.check(f"box[{name!r}]", ends)
         for name, period in (self.periods or {}).items():
-            if not (np.isfinite(period) and period > 0):
-                raise ValueError(f"periods[{name!r}]={period!r} but a period is finite and > 0.")
+            POSITIVE.check(f"periods[{name!r}]", period)
         if self.box is not None:
             pairs = {name: (float(low), float(high)) for name, (low, high) in self.box.items()}
             object.__setattr__(self, "box", pairs)
-        if not (np.isfinite(self.padding) and self.padding > 0):
-            raise ValueError(f"padding={self.padding!r} but it must be a finite share > 0.")
+        POSITIVE.check("padding", self.padding)
 
     def modes_of(self, n_inputs: int) -> tuple[int, ...]:
         """Modes to each side of every axis; alike for all where length-scales will say.
@@ -204,8 +226,7 @@ def check_n_inputs(d: int) -> None:
 
 def check_modes(modes: Sequence[int]) -> None:
     """Refuse an axis without modes."""
-    if min(modes) < 1:
-        raise ValueError(f"modes={tuple(modes)} but every axis has at least 1 to each side.")
+    MODES_OF_AXES.check("modes", modes)
 
 
 @dataclass(frozen=True, eq=False)

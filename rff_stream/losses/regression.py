@@ -20,6 +20,7 @@ import numpy as np
 from scipy.special import xlogy
 
 from rff_stream._array import Array, Float64
+from rff_stream.arguments import Rule
 from rff_stream.errors import ModelError
 from rff_stream.registry import Registry, snake_case
 
@@ -332,6 +333,12 @@ class NegativeBinomial(RegressionLoss):
         return replace(self, dispersion=float(np.clip(excess.mean(), 1e-6, 1e6)))
 
 
+LOSS = Rule(
+    "the name of a loss, or a loss such as Quantile(0.9)",
+    lambda value: isinstance(value, str | Mapping),
+)
+
+
 def regression_loss(choice: RegressionLoss | str | Mapping[str, Any]) -> RegressionLoss:
     """The loss of a name, of a spec, or the loss itself.
 
@@ -342,6 +349,7 @@ def regression_loss(choice: RegressionLoss | str | Mapping[str, Any]) -> Regress
     """
     if isinstance(choice, RegressionLoss):
         return choice
+    LOSS.check("loss", choice)
     given: dict[str, Any] = {"loss": choice} if isinstance(choice, str) else dict(choice)
     known, name = REGRESSION_LOSSES.by_name, given.pop("loss", None)
     if name not in known:

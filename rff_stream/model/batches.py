@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream.answers.drift_alarm import Look, Profile, level_of_look, look_at, profile
+from rff_stream.arguments import PROBABILITY, whole
 from rff_stream.errors import ModelError
 from rff_stream.model.file_batches import CountedFiles, chosen_ids, files_of
 from rff_stream.model.fitted import Fitted
@@ -99,9 +100,8 @@ def drift_of(
 
     The number of the look is that of the batch among those that came after the fit.
     """
-    check_alarm(alpha)
-    if window < 1:
-        raise ValueError(f"window={window!r} but a batch is compared with 1 or more before it.")
+    PROBABILITY.check("alarm", alpha)
+    whole(1, "So many batches before it are compared with it.").check("window", window)
     live, first, last = numbers_of(fitted)
     target = batch_meant(fitted, data, live)
     if target is None and data.X is None:
@@ -160,15 +160,9 @@ def labels_of(fitted: Fitted) -> dict[str, Any]:
     return {batch.id: batch.labels for batch in store.batches()}
 
 
-def check_alarm(alpha: float) -> None:
-    """Refuse a probability of a false alarm that is none."""
-    if not 0 < alpha < 1:
-        raise ValueError(f"alarm={alpha:g} but a probability is in (0, 1), such as 0.01.")
-
-
 def facts_of_batches(recipe: Recipe, fitted: Fitted, alpha: float) -> list[BatchFacts]:
     """Every batch, and how it differs from all others; the level is α divided by their number."""
-    check_alarm(alpha)
+    PROBABILITY.check("alarm", alpha)
     batches = known_batches(recipe, fitted)
     found = []
     for i, each in enumerate(batches):

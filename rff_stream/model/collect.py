@@ -7,16 +7,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from rff_stream.arguments import Rule, one_of, whole
 from rff_stream.errors import ModelError, PlanError
 from rff_stream.execution import Reading, no_rows
 from rff_stream.execution.checkpoints import checkpoint_of_pass, kept_row
 from rff_stream.families import SumRequest, family_of
+from rff_stream.families.parameters import MEMORY
 from rff_stream.features import FeatureMap
+from rff_stream.features.base import MAP
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.planning import Plan
 from rff_stream.sources import Source, open_source
-from rff_stream.sources.request import check_choice
+
+PLAN = Rule("that of rs.plan", lambda value: isinstance(value, Plan), optional=True)
+
+ROW = Rule(
+    "that of other sums: moments.row", lambda value: isinstance(value, AugmentedRow), optional=True
+)
 
 
 def collect(
@@ -99,7 +107,14 @@ def collect(
     >>> rs.collect(features, x, x[:, 0]).n
     500
     """
-    check_choice("missing_rows", missing_rows, ("error", "drop"))
+    MAP.check("features", features)
+    one_of("error", "drop").check("missing_rows", missing_rows)
+    whole(0).check("sample_rows", sample_rows)
+    whole(0).check("folds", folds)
+    whole(1).check("n_groups", n_groups)
+    MEMORY.check("memory", memory)
+    PLAN.check("plan", plan)
+    ROW.check("row", row)
     missing: Any = {"missing_rows": missing_rows, "missing_chunks": missing_chunks}
     source = open_source(X, y, sample_weight, inputs=inputs, dim=dim, by=by, **missing)
     _check_map_row_and_plan(source, features, row, plan, order, sums)
@@ -107,7 +122,7 @@ def collect(
     family = family_of(features)
     request = replace(
         family.request(features, 0, source),
-        order=order, sums=sums, dtype=features.dtype, n_groups=max(n_groups, folds),
+        order=order, sums=sums, dtype=features.dtype, n_groups=max(int(n_groups), int(folds)),
     )  # fmt: skip
     plan = plan or reading.plan(request, memory=memory)
     chosen: dict[str, Any] = {"sample_rows": sample_rows, "folds": folds}

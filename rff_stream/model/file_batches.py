@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rff_stream.arguments import Rule, is_string
 from rff_stream.errors import DataError, ModelError
 from rff_stream.model.fitted import CountedBatch, Fitted, Ledger
 from rff_stream.model.recipe import PassRequest, PassResult, Recipe, unread
@@ -229,6 +230,9 @@ def forget_here(recipe: Recipe, fitted: Fitted, names: Sequence[str]) -> Fitted:
     return replace(found, batches=left, n_missing=missing, forgotten=fitted.forgotten | gone)
 
 
+NAME = Rule("text", is_string, remedy="Give the name of a batch or of a file.")
+
+
 def chosen_ids(names: Sequence[str], live: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Ids of batches that are meant by an id, by the name of a file, or by a name they were given.
 
@@ -241,6 +245,7 @@ def chosen_ids(names: Sequence[str], live: Mapping[str, Mapping[str, Any]]) -> l
             meant.setdefault(name, []).append(id)
     found = []
     for name in names:
+        NAME.check("batch", name)
         if name not in meant:
             shown = list_names(sorted(live)) if len(live) < 6 else f"{len(live):,} batches"
             raise ModelError(

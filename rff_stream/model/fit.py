@@ -11,12 +11,14 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.answers.duplicate_rows import warn_of_few
+from rff_stream.arguments import PATH
 from rff_stream.errors import ModelError
 from rff_stream.execution import Reading, no_rows
 from rff_stream.execution.checkpoints import description_of
 from rff_stream.execution.threads import threads_of_solve
 from rff_stream.families import MapParameters
 from rff_stream.features import FeatureMap
+from rff_stream.features.base import MAP
 from rff_stream.model.counted_rows import grows, ledger_of, with_labels
 from rff_stream.model.file_batches import are_apart, files_of, first_files, read_files
 from rff_stream.model.fitted import CHOSEN, CountedBatch, Fitted
@@ -28,6 +30,7 @@ from rff_stream.planning import Plan
 from rff_stream.sources import Columns, Selection
 from rff_stream.sources.data_files import files_below, open_together
 from rff_stream.store import Checkpoint
+from rff_stream.store.batch_writing import checked_id
 
 Place = str | PathLike[str]
 
@@ -48,6 +51,10 @@ def fit(
     the fit that a warm start goes on from. All rows are counted under the name ``batch``; True:
     every label of ``by`` is one.
     """
+    if batch is not None and batch is not True:
+        batch = checked_id(batch, "batch")
+    if checkpoint is not None:
+        PATH.check("checkpoint", checkpoint)
     new = first_files(files_of(data), data.storage_options)
     together = bool(new) and files_below(data.X, data.storage_options) is not None
     if together:
@@ -175,12 +182,14 @@ def fit_moments(
             f"moments is {moments!r}, but a fit from moments takes Moments, or a mapping of label "
             "to Moments. Give those of rs.collect(features, X, y), or of a store."
         )
+    MAP.check("features", features)
     row = next(iter(groups.values())).row
     if row.map_fingerprint != features.fingerprint:
         raise ModelError(
             f"The moments are of the map {row.map_fingerprint[:12]}…, but the one given is "
             f"{features.fingerprint[:12]}…. Give the map that they were collected with."
         )
+    recipe.check()
     fitted = Fitted(
         columns=Columns(row.inputs, row.targets, row.units),
         features=features,

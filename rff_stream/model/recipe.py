@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 from rff_stream._array import Array
+from rff_stream.arguments import Rule
 from rff_stream.contracts import Packed, Statistic
 from rff_stream.execution import Reading
 from rff_stream.execution.leaves import PartialSum
@@ -16,12 +17,7 @@ from rff_stream.families.kernel_request import length_scale_asked
 from rff_stream.families.level_intercepts import coded_inputs
 from rff_stream.families.longitude import longitudes_in
 from rff_stream.families.maps import chosen_map, scale_of_map
-from rff_stream.families.parameters import (
-    check_memory_limit,
-    check_n_components,
-    check_sample_rows,
-    check_search_seconds,
-)
+from rff_stream.families.parameters import RULES, check_pairs, check_parameters
 from rff_stream.families.register import decided, default_request
 from rff_stream.features import FeatureMap
 from rff_stream.leaf_layout import n_rows_of
@@ -142,6 +138,9 @@ class Recipe(ABC):
     target: ClassVar[Target] = "numbers"
     """What y is in the rows of a fit and later ones."""
 
+    rules: ClassVar[Mapping[str, Rule]] = RULES
+    """What the parameters may be, by their names."""
+
     adds_files: ClassVar[bool] = True
     """Whether the map is known before the pass, so that each file of a fit has sums of its own."""
 
@@ -152,10 +151,8 @@ class Recipe(ABC):
 
     def check(self) -> None:
         """Refuse parameters before anything is opened."""
-        check_n_components(self.params.n_components, self.params.features)
-        check_sample_rows(self.params.sample_rows)
-        check_memory_limit(self.params.memory)
-        check_search_seconds(getattr(self.params, "search_seconds", None))
+        check_parameters(self.params, self.rules)
+        check_pairs(self.params.n_components, self.params.features)
 
     def open(self, data: Selection) -> Opened:
         """The rows of a fit."""

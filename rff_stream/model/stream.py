@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rff_stream.answers.early_stopping import HeldOutError, has_settled
+from rff_stream.arguments import number
 from rff_stream.errors import PlanError
 from rff_stream.execution import Leaves, Reading
 from rff_stream.execution.leaves import Leaf, PartialSum
@@ -30,18 +31,23 @@ standard error can be estimated."""
 HELD_SHARE = 0.1  # of the leaves, within the two numbers above
 
 
+EVERY = number(
+    "the share of a step in (0, 1), or a factor above 1",
+    lambda value: bool(0 < value < math.inf and value != 1),
+)
+
+UNTIL = number("a share of the error in (0, 1)", lambda value: bool(0 < value < 1), "Use 0.01.")
+
+
 def stream(recipe: Recipe, data: Selection, every: float) -> Iterator[tuple[Fitted, HeldOutError]]:
     """Fits of more and more leaves, in their seeded order; see ``KernelRidge.stream``.
 
     The answer of a regression tells its error on held-out leaves. ``every`` is the share of the
     leaves in a step, or the factor by which they grow.
     """
+    EVERY.check("every", every)
     opened, parameters = open_checked(recipe, data)
     require(parameters.features, "until")
-    if not (every > 0 and every != 1):
-        raise ValueError(
-            f"every={every!r} but it must be the share of a step in (0, 1), or a factor above 1."
-        )
     reading = Reading(opened.source, progress=recipe.params.progress)
     plan = recipe.plan(reading, opened.columns, parameters)
     leaves = Leaves(opened.source, plan.layout)
@@ -58,10 +64,11 @@ def stream(recipe: Recipe, data: Selection, every: float) -> Iterator[tuple[Fitt
 
 def fit_until(recipe: Recipe, data: Selection, until: float, checkpoint: object) -> Fitted:
     """Fit more and more rows until the error no longer changes."""
-    if not 0 < until < 1 or checkpoint is not None or data.by is not None:
+    UNTIL.check("until", until)
+    if checkpoint is not None or data.by is not None:
         raise ValueError(
-            f"until={until!r} is a share of the error in (0, 1), and goes without checkpoint "
-            "and by: a fit that stops early is short. Use 0.01."
+            f"until={until!r} goes without checkpoint and by: a fit that stops early is short. "
+            "Leave them out."
         )
     history: list[HeldOutError] = []
     last: Fitted | None = None

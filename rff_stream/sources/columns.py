@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from rff_stream.arguments import is_several
 from rff_stream.errors import DataError
 from rff_stream.sources.container_types import KindError, is_names
 from rff_stream.sources.levels import (
@@ -273,7 +274,7 @@ class SourceBuilder:
 
     def compare(self, condition: Any, find: Find) -> None:
         """Add a comparison that rows must meet."""
-        if isinstance(condition, str) or len(condition) != 3:
+        if not is_several(condition) or len(condition) != 3:
             raise DataError(
                 f"where holds {condition!r}, but a condition is (name, op, value), such as "
                 '("time", "<", 2015), or a HoldOut. Write it so.'

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array
+from rff_stream.arguments import OPTIONS
 from rff_stream.errors import DataError, RffStreamError
 from rff_stream.remote_calls import no_answer
 from rff_stream.text_formatting import cause_words, hide_options, redact_url
@@ -108,6 +109,7 @@ def file_system_of(
 
     Raises DataError: the package of the file system is absent, or refuses the options.
     """
+    OPTIONS.check("storage_options", storage_options)
     hide_options(storage_options)
     try:
         return opened()

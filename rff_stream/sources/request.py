@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from rff_stream._array import Array
+from rff_stream.arguments import OPTIONS, Rule, is_several, is_string, number, one_of, whole
 from rff_stream.errors import DataError
 from rff_stream.hashes import hash_places
 from rff_stream.label_forms import number_of, text_of
@@ -90,6 +91,13 @@ def comparison(
     return Comparison(name, op, value, accessor)
 
 
+FRACTION = number(
+    "a share of the rows in (0, 1)",
+    lambda value: bool(0 < value < 1),
+    "Give 0.1 to hold out a tenth.",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class HoldOut:
     """Training or test part of the rows, chosen by a hash; the parts are exact complements.
@@ -131,13 +139,9 @@ class HoldOut:
     """Whether a model of an earlier version holds labels out by it: to that, 1 and 1.0 were two."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.fraction < 1:
-            raise DataError(
-                f"HoldOut(fraction={self.fraction!r}): the fraction that is held out lies "
-                f"strictly between 0 and 1. Give 0.1 to hold out a tenth."
-            )
-        if self.part not in ("train", "test"):
-            raise DataError(f'HoldOut(part={self.part!r}): the part is "train" or "test".')
+        FRACTION.check("fraction", self.fraction)
+        whole(0).check("seed", self.seed)
+        one_of("train", "test").check("part", self.part)
 
     def of_places(self, places: Array) -> Array:
         """Which of these rows (places in the grid, integers) belong to the part."""
@@ -171,8 +175,21 @@ Where = tuple[str, str, Any] | HoldOut
 """(name, op, value), or a hold-out."""
 
 
+CONDITIONS = Rule(
+    "a list of conditions",
+    is_several,
+    remedy='Write where=[("time", "<", 2015)], or where=[HoldOut(0.1)].',
+)
+
+NAMES = Rule(
+    "a name or a list of names", lambda value: is_string(value) or is_several(value), optional=True
+)
+
 MISSING_ROWS = ("error", "drop", "indicate")
 """What a missing value means: an error, no row, or information that an input has."""
+
+MISSING_CHUNKS = ("auto", "error", "fill")
+"""What an absent chunk means: what its format says, an error, or fill values."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,6 +216,9 @@ class Selection:
     """Those of the fit, for later rows: the source gives these inputs in this order."""
 
     def __post_init__(self) -> None:
+        OPTIONS.check("storage_options", self.storage_options)
+        CONDITIONS.check("where", self.where)
+        object.__setattr__(self, "where", tuple(self.where))
         hide_options(self.storage_options)
 
     @property
@@ -219,7 +239,7 @@ class Selection:
     @property
     def lasting(self) -> Self:
         """What later rows are chosen by, too: dimensions, conditions and the columns of labels."""
-        return type(self)(dim=self.dim, where=tuple(self.where), by=self.by)
+        return type(self)(dim=self.dim, where=self.where, by=self.by)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -229,8 +249,9 @@ class Selection:
 
     def check(self) -> None:
         """Refuse names that cannot be, and words that are not known, before anything is opened."""
-        for role, names in (("inputs", self.input_names), ("dim", self.dims)):
-            check_names(role, names)
+        for role, names in (("inputs", self.inputs), ("dim", self.dim)):
+            NAMES.check(role, names)
+            check_names(role, as_names(names))
         targets = as_names(self.y) if isinstance(self.y, str | list | tuple) else ()
         names = self.input_names or ()
         both = [name for name in names if isinstance(name, str) and name in (targets or ())]
@@ -239,8 +260,8 @@ class Selection:
                 f"{both[0]!r} is the target and an input, so it would be predicted from itself. "
                 "Take it out of inputs."
             )
-        check_choice("missing_rows", self.missing_rows, MISSING_ROWS)
-        check_choice("missing_chunks", self.missing_chunks, ("auto", "error", "fill"))
+        one_of(*MISSING_ROWS).check("missing_rows", self.missing_rows)
+        one_of(*MISSING_CHUNKS).check("missing_chunks", self.missing_chunks)
 
 
 def as_names(names: Sequence[Any] | str | None) -> tuple[Any, ...] | None:
@@ -259,9 +280,3 @@ def check_names(role: str, names: tuple[Any, ...] | None) -> None:
     twice = next((name for name in names or () if (names or ()).count(name) > 1), None)
     if twice is not None:
         raise DataError(f"{role} names {twice!r} twice. Each name stands there once.")
-
-
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """The value is one of the choices."""
-    if value not in choices:
-        raise DataError(f"{name}={value!r} but it must be one of {', '.join(map(repr, choices))}.")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from rff_stream.arguments import PATH
 from rff_stream.errors import ModelError
 from rff_stream.store.atomic import recover
 from rff_stream.store.files import (
@@ -305,6 +306,7 @@ ALIASES = {"s3a": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"}
 
 def local_path(place: str | os.PathLike[str]) -> str | None:
     """The absolute path without links that a place means; None for other URLs."""
+    PATH.check("path", place)
     text = os.fsdecode(place)
     scheme = next((scheme for scheme in LOCAL if text.startswith(scheme)), "")
     if not scheme and "://" in text:

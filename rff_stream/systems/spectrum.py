@@ -261,16 +261,16 @@ def degrees_of_freedom(eigenvalues: Float64, alpha: Array, fit_intercept: bool) 
     return np.asarray(share.sum(axis=-1) + float(fit_intercept))
 
 
-def alpha_of_targets(alpha: Array | float, n_targets: int) -> Float64:
+def alpha_of_targets(alpha: Array | float, n_targets: int, name: str = "alpha") -> Float64:
     """α (T,) from one number or one for each target; refuses what no penalty can be."""
     given = np.asarray(alpha, dtype=np.float64)
     if given.shape not in ((), (n_targets,)):
         raise ValueError(
-            f"alpha has shape {given.shape} but there are {n_targets} targets. "
+            f"{name} has shape {given.shape} but there are {n_targets} targets. "
             "Give one number, or one for each target."
         )
     if not (np.isfinite(given).all() and (given >= 0).all()):
-        raise ValueError(f"alpha={alpha!r} but a penalty is finite and ≥ 0. Use e.g. alpha=1.0.")
+        raise ValueError(f"{name}={alpha!r} but it must be finite and ≥ 0. Use e.g. {name}=1.0.")
     return np.broadcast_to(given, (n_targets,)).copy()
 
 

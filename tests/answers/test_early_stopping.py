@@ -190,7 +190,7 @@ def test_what_cannot_be_told_is_refused():
     x, y = rows(3000)
     with pytest.raises(PlanError, match="3 leaves, but at least 12"):
         made().fit(x, y, until=0.01)
-    with pytest.raises(ValueError, match=r"until=2 is a share"):
+    with pytest.raises(ValueError, match=r"until=2 but it must be a share"):
         made().fit(*rows(20_000), until=2)
     with pytest.raises(ValueError, match="every=1"):
         next(iter(made().stream(*rows(20_000), every=1)))

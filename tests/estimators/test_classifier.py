@@ -514,9 +514,12 @@ def test_a_map_without_leading_columns_is_looked_at_whole(rng, monkeypatch):
     ("choices", "words"),
     [
         ({"loss": "perceptron"}, "loss='perceptron' but it must be one of"),
-        ({"alpha": "evidence"}, "alpha='evidence' but for loss='squared'"),
-        ({"alpha": -1.0}, "alpha=-1.0 but a penalty is finite and > 0"),
-        ({"alpha": "cv", "cv": 1}, "cv=1 but cross-validation needs"),
+        (
+            {"alpha": "evidence"},
+            "alpha='evidence' but it must be a finite number > 0, 'sample' or 'cv'",
+        ),
+        ({"alpha": -1.0}, "alpha=-1.0 but it must be a finite number > 0"),
+        ({"alpha": "cv", "cv": 1}, "cv=1 but it must be a whole number ≥ 2"),
         ({"sample_rows": 0}, "sample_rows=0 but loss='squared' is calibrated"),
         ({"max_passes": 0}, "max_passes=0"),
         ({"class_weight": "even"}, "class_weight='even' but it must be a mapping"),

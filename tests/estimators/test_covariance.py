@@ -185,5 +185,5 @@ def test_a_coverage_that_is_none_is_refused(rows: Any) -> None:
     X, y, new = rows
     model = process().fit(X, y)
     for noise in (False, True):
-        with pytest.raises(ValueError, match=r"coverage=1\.5 but a probability"):
+        with pytest.raises(ValueError, match=r"coverage=1\.5 but it must be a probability"):
             model.predict_interval(new, 1.5, noise=noise)

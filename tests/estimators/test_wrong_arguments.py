@@ -106,9 +106,142 @@ WRONG: dict[str, tuple[Callable[[Any, Any], Any], type[Exception], str]] = {
         "memory='4GiB' but it must be a number of bytes",
     ),
     "window": (lambda model, X: model.drift(window=0), ValueError, "window=0"),
+    "part of a window": (lambda model, X: model.drift(window=2.5), TypeError, "window=2.5 but"),
+    "text for an alarm": (lambda model, X: model.batches(alarm="x"), TypeError, "alarm='x' but"),
+    "text for a share": (
+        lambda model, X: model.fit(X, X[:, 0], until="x"),
+        TypeError,
+        "until='x' but it must be a share of the error in (0, 1). Use 0.01.",
+    ),
+    "text for a step": (
+        lambda model, X: next(model.stream(X, X[:, 0], every="x")),
+        TypeError,
+        "every='x' but",
+    ),
+    "text for seconds": (
+        lambda model, X: next(model.watch("d", every="x")),
+        TypeError,
+        "every='x'",
+    ),
+    "half a look": (lambda model, X: next(model.watch("d", looks=0.5)), TypeError, "looks=0.5 but"),
+    "text for a coverage": (
+        lambda model, X: model.predict_interval(X, "x"),
+        TypeError,
+        "coverage=",
+    ),
+    "half a draw": (lambda model, X: model.sample_y(X, 1.5), TypeError, "n_samples=1.5 but"),
+    "one condition": (
+        lambda model, X: model.score(X, X[:, 0], where=rs.HoldOut(0.1)),
+        TypeError,
+        "but it must be a list of conditions. Write where=[(",
+    ),
+    "a number for a dimension": (lambda model, X: model.fit(X, X[:, 0], dim=3), TypeError, "dim=3"),
+    "text for options": (
+        lambda model, X: model.predict(X, storage_options="x"),
+        TypeError,
+        "storage_options='x' but it must be a mapping",
+    ),
+    "a number for a checkpoint": (
+        lambda model, X: model.fit(X, X[:, 0], checkpoint=3),
+        TypeError,
+        "checkpoint=3 but it must be a path",
+    ),
+    "a number for a place": (lambda model, X: model.save(3), TypeError, "path=3 but"),
+    "zero in a place": (lambda model, X: model.save("a\0"), ValueError, "but it must be a path"),
+    "a number for a batch": (
+        lambda model, X: model.update(X, X[:, 0], batch=3),
+        ValueError,
+        "batch=3 is not text",
+    ),
+    "a batch without a name": (
+        lambda model, X: model.fit(X, X[:, 0], batch=""),
+        ValueError,
+        "batch='' has 0 bytes",
+    ),
+    "no map": (
+        lambda model, X: model.fit_moments("x", model.moments_),
+        TypeError,
+        "features='x' but it must be a map",
+    ),
     "step": (lambda model, X: next(model.stream(X, X[:, 0], every=-1)), ValueError, "every=-1 but"),
 }
 """Calls of a fitted process that were no errors, or errors from inside."""
+
+
+ESTIMATORS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "ridge": (rs.KernelRidge, {"alpha": "cv"}),
+    "process": (rs.GaussianProcessRegressor, {}),
+    "squared": (rs.KernelClassifier, {"alpha": "cv"}),
+    "logistic": (rs.KernelClassifier, {"loss": "logistic"}),
+    "huber": (rs.KernelRegressor, {"loss": "huber", "alpha": 0.1}),
+    "density": (rs.KernelDensity, {"length_scale": None}),
+    "novelty": (rs.NoveltyDetector, {}),
+    "components": (rs.KernelPCA, {"n_components": 2, "length_scale": "median"}),
+    "features": (rs.KernelFeatures, {"progress": None}),
+}
+
+VALUES = ("x", -1.5, np.nan, None, [], {}, object())
+"""No parameter takes more than two of them."""
+
+
+@pytest.mark.parametrize("which", ESTIMATORS)
+def test_a_wrong_parameter_is_refused_by_its_name(which):
+    kind, choices = ESTIMATORS[which]
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    y = X[:, 0] > 0 if kind is rs.KernelClassifier else X[:, 0]
+    known = inspect.signature(kind).parameters
+    right = {name: value for name, value in (SMALL | choices).items() if name in known}
+    for name in known.keys() - ({"cv"} if right.get("alpha") != "cv" else set()):
+        refused: list[Exception] = []
+        for value in VALUES:
+            try:
+                kind(**{**right, name: value}).fit(X, y)
+            except Exception as error:
+                refused.append(error)
+        assert len(refused) >= 5, name
+        for error in refused:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            assert isinstance(error, TypeError | ValueError) and name in str(error), repr(error)
+            assert "rff_stream" in place.filename and "raise" in (place.line or ""), repr(error)
+
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "columns of cells": lambda value: rs.Cells(n_components=value),
+    "trees": lambda value: rs.Cells(n_trees=value),
+    "cells": lambda value: rs.Cells(n_cells=value),
+    "encoding": lambda value: rs.Cells(encode=value),
+    "modes": lambda value: rs.Grid(modes=value),
+    "period": lambda value: rs.Grid(periods={"a": value}),
+    "box": lambda value: rs.Grid(box={"a": value}),
+    "trend": lambda value: rs.Grid(trend=value),
+    "padding": lambda value: rs.Grid(padding=value),
+    "columns of a grid": lambda value: rs.Grid(columns=value),
+    "fraction": rs.HoldOut,
+    "seed": lambda value: rs.HoldOut(0.1, seed=value),
+    "part": lambda value: rs.HoldOut(0.1, part=value),
+    "columns of a plan": lambda value: rs.plan(None, n_features=value),
+    "threads": lambda value: rs.plan(None, n_features=8, threads=value),
+    "sums": lambda value: rs.mmd(things()["moments"], value),
+    "permutations": lambda value: rs.mmd(
+        things()["moments"], things()["moments"], n_permutations=value
+    ),
+    "map": lambda value: rs.collect(value, np.zeros((9, 2))),
+    "folds": lambda value: rs.collect(things()["a map"], np.zeros((9, 2)), folds=value),
+    "memory": lambda value: rs.collect(things()["a map"], np.zeros((9, 2)), memory=value),
+}
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_a_wrong_value_of_a_function_is_refused_in_words(what):
+    for value in ("\0", -1.5, np.nan, [], object()):
+        with pytest.raises((TypeError, ValueError), match="but it must be"):
+            CALLS[what](value)
+
+
+def test_sizes_of_small_types_are_whole_numbers():
+    """np.int8(3) · 100 leaves its type; a model of such sizes has to be stored, too."""
+    cells = rs.Cells(np.int8(3), np.int8(2), np.int8(4))
+    assert cells == rs.Cells(3, 2, 4) and type(cells.n_trees) is int
 
 
 @pytest.mark.parametrize("what", WRONG)

@@ -176,7 +176,7 @@ def test_what_has_no_target_is_refused() -> None:
     x, y = table(60)
     with pytest.raises(ValueError, match="KernelDensity has no target"):
         rs.KernelDensity(missing_rows="indicate").fit(x)
-    with pytest.raises(DataError, match="missing_rows='indicate' but it must be one of"):
+    with pytest.raises(ValueError, match="missing_rows='indicate' but it must be one of"):
         rs.collect(MAP, x, y, missing_rows="indicate")
 
 
