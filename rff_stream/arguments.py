@@ -140,15 +140,21 @@ def is_mapping(value: Any) -> bool:
     return isinstance(value, Mapping)
 
 
+NUMBERS = Rule("a number, or one number for each input", holds_numbers, optional=True)
+
 POSITIVE = number("a finite number > 0", lambda value: bool(0 < value < np.inf))
+
+NOT_NEGATIVE = number("a finite number ≥ 0", lambda value: bool(0 <= value < np.inf))
 
 PROBABILITY = number("a probability in (0, 1)", lambda value: bool(0 < value < 1))
 
 OPTIONS = Rule("a mapping, as fsspec takes it", is_mapping, optional=True)
 
+GENERATORS = (np.random.Generator, np.random.RandomState, np.random.SeedSequence)
+
 SEED = Rule(
     "None, an integer ≥ 0, a Generator or a RandomState",
-    lambda value: is_whole(value) or isinstance(value, np.random.Generator | np.random.RandomState),
+    lambda value: is_whole(value) or isinstance(value, GENERATORS),
     lambda value: not is_whole(value) or value >= 0,
     optional=True,
 )

@@ -363,6 +363,12 @@ class PlanRequest:
     shrinks: bool = False  # whether a smaller map is taken where this one does not fit the memory
 
 
+SOURCE = Rule(
+    "a source of rows",
+    lambda value: hasattr(value, "columns") and hasattr(value, "n_rows"),
+    remedy="Give rs.open_source(X, y).",
+)
+
 SIZE = Rule(
     "a whole number ≥ 1 or the cost of a map",
     lambda value: isinstance(value, Cost) or is_whole(value),
@@ -418,14 +424,15 @@ def plan(
     >>> found.n_rows, found.layout.n_leaves
     (100000, 2)
     """
+    SOURCE.check("source", source)
     SIZE.check("n_features", n_features)
     Rule("1 or 2", is_whole, lambda value: value in (1, 2)).check("order", order)
     for name, count in {"n_groups": n_groups, "threads": threads, "workers": workers}.items():
         whole(1).check(name, count)
     whole(0).check("seed", seed)
     cost = n_features if isinstance(n_features, Cost) else WholeCost(int(n_features))
-    request = PlanRequest(cost, order, sums, dtype, n_groups)
-    return plan_for(source, request, threads=threads, workers=workers, seed=seed)
+    request = PlanRequest(cost, order, sums, dtype, int(n_groups))
+    return plan_for(source, request, threads=int(threads), workers=int(workers), seed=seed)
 
 
 def plan_for(

@@ -23,6 +23,7 @@ from rff_stream.features.base import (
     Nesting,
     RandomState,
     UndrawnMap,
+    check_drawn,
     check_dtype,
     check_rows,
     frozen,
@@ -306,10 +307,12 @@ class LocalFeatures(NamedMap):
         A cell with fewer than R rows of X takes all of them and is filled with points between
         two of its rows. A cell without rows borrows those of its neighbour in the tree.
         """
-        check_dtype(dtype)
+        check_drawn(
+            kernel=kernel, n_components=n_components, n_trees=n_trees, nugget=nugget,
+            rng=rng, dtype=dtype,
+        )  # fmt: skip
+        ENCODING.check("encoding", encoding)
         X = encode_rows(encoding, np.asarray(X, np.float64))
-        if n_components < 1:
-            raise ValueError(f"n_components={n_components} but a cell has at least 1 column.")
         rng = np.random.default_rng(rng)
         X = X[np.sort(np.unique(X, axis=0, return_index=True)[1])]
         partition = Partition.plant(

@@ -10,8 +10,11 @@ from typing import Any, Self
 import numpy as np
 
 from rff_stream._array import Array
+from rff_stream.arguments import Rule, is_several
 from rff_stream.features.base import MAPS, MapRequest, NamedMap, Nesting, UndrawnMap
 from rff_stream.features.composed import parts_of, periods_of, specs_of
+
+MAPS_OR_NAMES = Rule("a list of maps or names", is_several)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class Candidates(UndrawnMap):
     def __post_init__(self) -> None:
         if self.maps is None:
             return
+        MAPS_OR_NAMES.check("maps", self.maps)
         object.__setattr__(self, "maps", tuple(self.maps))
         known = MAPS.by_choice
         for each in self.maps or (None,):

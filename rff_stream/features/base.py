@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, cast, runtime_checkable
 
@@ -14,7 +14,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64, aligned_bytes, digest
-from rff_stream.arguments import Rule, one_of
+from rff_stream.arguments import NUMBERS, POSITIVE, SEED, Rule, one_of, whole
 from rff_stream.errors import DataError, ModelError
 from rff_stream.kernels import ExactKernel, Kernel
 from rff_stream.registry import Registry, family_modules, snake_case
@@ -448,6 +448,28 @@ def frozen(name: str, values: ArrayLike, shape: tuple[int, ...], dtype: Any = np
     return array
 
 
+DRAWN: Mapping[str, Rule] = {
+    "kernel": Rule("a kernel, such as Gaussian(1.0)", lambda value: isinstance(value, ExactKernel)),
+    "n_inputs": whole(1),
+    "n_components": whole(1, "A map has at least 1 column."),
+    "n_grids": whole(1),
+    "n_trees": whole(1),
+    "origin": NUMBERS,
+    "deviation": NUMBERS,
+    "floor": replace(POSITIVE, optional=True),
+    "nugget": replace(POSITIVE, optional=True),
+    "rng": SEED,
+    "dtype": one_of("float32", "float64"),
+}
+"""What a map may be drawn by, by the names of arguments."""
+
+
+def check_drawn(**given: Any) -> None:
+    """Refuse what no map can be drawn by."""
+    for name, value in given.items():
+        DRAWN[name].check(name, value)
+
+
 def check_dtype(dtype: Any) -> None:
     """Refuse a dtype of features that is not one."""
     one_of("float32", "float64").check("dtype", dtype)
@@ -464,8 +486,7 @@ MAP = Rule("a map, such as FourierFeatures.sample(…)", is_map)
 def prior_count(n_components: int | None, most: int) -> int:
     """R' from 1 to R."""
     count = most if n_components is None else n_components
-    if count < 1:
-        raise ValueError(f"n_components={count} but a map has at least 1 column.")
+    check_drawn(n_components=count)
     if count > most:
         raise ValueError(
             f"n_components={count} but this map has {most}. "

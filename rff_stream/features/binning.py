@@ -18,6 +18,7 @@ from rff_stream.features.base import (
     Nesting,
     RandomState,
     RowwiseMap,
+    check_drawn,
     check_dtype,
     check_rows,
     frozen,
@@ -143,10 +144,10 @@ class RandomBinningFeatures(RowwiseMap):
         ValueError
             If there is no column or no grid.
         """
-        if n_components < 1 or n_grids < 1:
-            raise ValueError(
-                f"n_components={n_components} and n_grids={n_grids} but both must be at least 1."
-            )
+        check_drawn(
+            kernel=kernel, n_inputs=n_inputs, n_components=n_components, n_grids=n_grids,
+            origin=origin, rng=rng, dtype=dtype,
+        )  # fmt: skip
         generator = np.random.default_rng(rng)
         grids, buckets = cls.shape_of(n_components, n_grids)
         pitches = kernel.sample_pitches(grids, n_inputs, generator)

@@ -174,9 +174,7 @@ def resolve(kernel: Kernel, frequencies: Frequencies | None) -> Frequencies:
 
 
 def check_components(n_components: int, paired: bool) -> None:
-    """R ≥ 1, and even for pairs."""
-    if n_components < 1:
-        raise ValueError(f"n_components={n_components} but a map has at least 1 column.")
+    """R is even for pairs."""
     if paired and n_components % 2:
         raise ValueError(
             f"n_components={n_components} is odd but cos and sin come in pairs. "

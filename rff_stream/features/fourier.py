@@ -18,6 +18,7 @@ from rff_stream.features.base import (
     FeatureDtype,
     MapRequest,
     RandomState,
+    check_drawn,
     check_dtype,
     frozen,
     padded_blocks,
@@ -164,6 +165,10 @@ class FourierFeatures(CosineMap):
         >>> FourierFeatures.sample(Gaussian(0.5), 3, 256, rng=0)
         <FourierFeatures of gaussian: 3 inputs to 256 components (cos/sin pairs), float32>
         """
+        check_drawn(
+            kernel=kernel, n_inputs=n_inputs, n_components=n_components,
+            origin=origin, rng=rng, dtype=dtype,
+        )  # fmt: skip
         check_components(n_components, paired)
         how = resolve(kernel, frequencies)
         scale = length_scale_vector(kernel, n_inputs)

@@ -17,6 +17,7 @@ from rff_stream.features.base import (
     MapRequest,
     Nesting,
     RowwiseMap,
+    check_drawn,
     check_dtype,
     frozen,
     prior_count,
@@ -115,8 +116,10 @@ class HermiteFeatures(RowwiseMap):
                 f"The {type(kernel).__name__} kernel has no Hermite expansion. "
                 "Use Gaussian(), or another map."
             )
-        if n_components < 1:
-            raise ValueError(f"n_components={n_components} but a map has at least 1 column.")
+        check_drawn(
+            n_inputs=n_inputs, n_components=n_components, origin=origin, deviation=deviation,
+            dtype=dtype,
+        )  # fmt: skip
         scale = length_scale_vector(kernel, n_inputs)
         spread = scale if deviation is None else np.asarray(deviation, np.float64)
         spread = np.broadcast_to(spread, scale.shape)

@@ -12,6 +12,7 @@ from numpy.random import Generator
 from scipy import linalg
 
 from rff_stream._array import Array, Float64
+from rff_stream.arguments import one_of
 from rff_stream.features.base import (
     MARGIN,
     PADDED_ROWS,
@@ -21,6 +22,7 @@ from rff_stream.features.base import (
     Nesting,
     RandomState,
     RowwiseMap,
+    check_drawn,
     check_dtype,
     frozen,
     padded_blocks,
@@ -144,15 +146,11 @@ class NystroemFeatures(RowwiseMap):
         ValueError
             If there are no rows or no landmarks, or there is no such whitening.
         """
-        check_dtype(dtype)
-        if whitening not in ("cholesky", "eigen"):
-            raise ValueError(f"whitening={whitening!r} but it must be one of 'cholesky', 'eigen'.")
+        check_drawn(kernel=kernel, n_components=n_components, floor=floor, rng=rng, dtype=dtype)
+        one_of("cholesky", "eigen").check("whitening", whitening)
         X = np.asarray(X, np.float64)
-        if X.ndim != 2 or not len(X) or n_components < 1:
-            raise ValueError(
-                f"X has shape {X.shape} and n_components={n_components} but landmarks are at "
-                "least one of the rows (n, d). Give both."
-            )
+        if X.ndim != 2 or not len(X):
+            raise ValueError(f"X has shape {X.shape} but landmarks are some of its rows (n, d).")
         chosen = choose_landmarks(kernel, X, n_components, method, np.random.default_rng(rng))
         values, floor = kernel(chosen, chosen), FLOOR[dtype] if floor is None else floor
         check_values(kernel, values)

@@ -17,6 +17,7 @@ from rff_stream.features.base import (
     FeatureDtype,
     MapRequest,
     RandomState,
+    check_drawn,
     check_dtype,
     frozen,
     refuse_overflow,
@@ -118,6 +119,10 @@ class StructuredFeatures(CosineMap):
         ValueError
             If the kernel is not isotropic.
         """
+        check_drawn(
+            kernel=kernel, n_inputs=n_inputs, n_components=n_components,
+            origin=origin, rng=rng, dtype=dtype,
+        )  # fmt: skip
         check_components(n_components, paired)
         if not kernel.isotropic:
             raise ValueError(

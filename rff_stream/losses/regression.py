@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import xlogy
 
 from rff_stream._array import Array, Float64
-from rff_stream.arguments import Rule
+from rff_stream.arguments import NOT_NEGATIVE, POSITIVE, PROBABILITY, Rule
 from rff_stream.errors import ModelError
 from rff_stream.registry import Registry, snake_case
 
@@ -194,8 +194,8 @@ class EpsilonInsensitive(RegressionLoss):
     nonsmooth: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not 0 <= self.epsilon < np.inf:
-            raise ValueError(f"epsilon={self.epsilon!r} but it must be a finite number ≥ 0.")
+        NOT_NEGATIVE.check("epsilon", self.epsilon)
+        NOT_NEGATIVE.check("width", self.width)
 
     def values(self, F: Float64, y: Float64) -> Float64:
         above, below = self._beyond(F, y)
@@ -244,8 +244,8 @@ class Quantile(RegressionLoss):
     nonsmooth: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not 0 < self.quantile < 1:
-            raise ValueError(f"quantile={self.quantile!r} but it lies between 0 and 1.")
+        PROBABILITY.check("quantile", self.quantile)
+        NOT_NEGATIVE.check("width", self.width)
 
     def values(self, F: Float64, y: Float64) -> Float64:
         return (self.quantile - 1) * (y - F) + round_corner(y - F, self.width)
@@ -412,8 +412,8 @@ def _known(value: float | None) -> float:
 def _require_positive(loss: Any, *names: str) -> None:
     for name in names:
         value = getattr(loss, name)
-        if value is not None and not 0 < value < np.inf:
-            raise ValueError(f"{name}={value!r} but it must be a finite number > 0.")
+        optional = loss.__dataclass_fields__[name].default is None
+        replace(POSITIVE, optional=optional).check(name, value)
 
 
 def _require_counts(loss: RegressionLoss, y: Array) -> None:

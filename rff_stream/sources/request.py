@@ -91,6 +91,8 @@ def comparison(
     return Comparison(name, op, value, accessor)
 
 
+COLUMN = Rule("the name of a column of labels", is_string, optional=True)
+
 FRACTION = number(
     "a share of the rows in (0, 1)",
     lambda value: bool(0 < value < 1),
@@ -142,6 +144,7 @@ class HoldOut:
         FRACTION.check("fraction", self.fraction)
         whole(0).check("seed", self.seed)
         one_of("train", "test").check("part", self.part)
+        COLUMN.check("by", self.by)
 
     def of_places(self, places: Array) -> Array:
         """Which of these rows (places in the grid, integers) belong to the part."""

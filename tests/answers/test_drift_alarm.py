@@ -178,7 +178,7 @@ def test_rows_that_are_not_counted_are_compared(season):
     moved = model.drift(wrong)
     assert moved.alarm and moved.moved[0].name == "mean of residual of t"
     assert model.n_rows_ == rs.load(season).n_rows_
-    with pytest.raises(ValueError, match=r"alarm=2 but a probability"):
+    with pytest.raises(ValueError, match=r"alarm=2 but it must be a probability"):
         model.drift(table(3), alarm=2)
     with pytest.raises(ModelError, match="no batches apart"):
         ridge().fit(table(0), "t").drift()

@@ -49,6 +49,7 @@ def things() -> dict[str, Any]:
         "of scikit-learn": Ridge().fit(X, y),
         "moments": ridge.moments_,
         "a map": ridge.features_,
+        "source": rs.open_source(X, y),
         "ridge": ridge,
         "exact": rs.KernelRidge(**QUIET).fit(X, y),
         "cells": rs.KernelRidge(features="local", length_scale=1.0, **QUIET).fit(X, y),
@@ -219,21 +220,33 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "fraction": rs.HoldOut,
     "seed": lambda value: rs.HoldOut(0.1, seed=value),
     "part": lambda value: rs.HoldOut(0.1, part=value),
-    "columns of a plan": lambda value: rs.plan(None, n_features=value),
-    "threads": lambda value: rs.plan(None, n_features=8, threads=value),
+    "columns of a plan": lambda value: rs.plan(things()["source"], n_features=value),
+    "threads": lambda value: rs.plan(things()["source"], n_features=8, threads=value),
     "sums": lambda value: rs.mmd(things()["moments"], value),
     "permutations": lambda value: rs.mmd(
         things()["moments"], things()["moments"], n_permutations=value
     ),
     "map": lambda value: rs.collect(value, np.zeros((9, 2))),
     "folds": lambda value: rs.collect(things()["a map"], np.zeros((9, 2)), folds=value),
+    "source": lambda value: rs.plan(value, n_features=8),
+    "kernel": lambda value: rs.FourierFeatures.sample(value, 2, 8),
+    "inputs": lambda value: rs.FourierFeatures.sample(rs.Gaussian(1.0), value, 8),
+    "random state": lambda value: rs.FourierFeatures.sample(rs.Gaussian(1.0), 2, 8, rng=value),
+    "landmarks": lambda value: rs.NystroemFeatures.sample(rs.Gaussian(1.0), np.eye(9), value),
+    "grids": lambda value: rs.RandomBinningFeatures.sample(rs.Laplacian(1.0), 2, 8, n_grids=value),
+    "orders": lambda value: rs.HermiteFeatures.sample(rs.Gaussian(1.0), 2, value),
+    "delta": rs.losses.Huber,
+    "quantile": rs.losses.Quantile,
+    "epsilon": rs.losses.EpsilonInsensitive,
+    "candidates": rs.Candidates,
+    "label": lambda value: rs.HoldOut(0.1, by=value or 0),
     "memory": lambda value: rs.collect(things()["a map"], np.zeros((9, 2)), memory=value),
 }
 
 
 @pytest.mark.parametrize("what", CALLS)
 def test_a_wrong_value_of_a_function_is_refused_in_words(what):
-    for value in ("\0", -1.5, np.nan, [], object()):
+    for value in (b"\0", -1.5, np.nan, {}, object()):
         with pytest.raises((TypeError, ValueError), match="but it must be"):
             CALLS[what](value)
 

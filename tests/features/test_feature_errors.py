@@ -297,7 +297,7 @@ def test_landmarks_are_rows_that_differ(rng):
     [
         ({"method": "best"}, "method='best' but it must be one of 'uniform'"),
         ({"whitening": "qr"}, "whitening='qr' but it must be one of 'cholesky'"),
-        ({"n_components": 0}, "n_components=0 but landmarks are at least one"),
+        ({"n_components": 0}, "n_components=0 but it must be a whole number ≥ 1"),
         ({"dtype": "int8"}, "dtype='int8'"),
     ],
 )

@@ -554,7 +554,7 @@ def test_an_odd_number_of_pairs_is_refused(n_components):
 @every_map
 @pytest.mark.parametrize("n_components", [0, -2])
 def test_a_map_has_columns(n_components, paired):
-    message = f"n_components={n_components} but a map has at least 1"
+    message = f"n_components={n_components} but it must be a whole number ≥ 1"
     with pytest.raises(ValueError, match=message):
         FourierFeatures.sample(Gaussian(), 2, n_components, paired=paired)
     with pytest.raises(ValueError, match=message):

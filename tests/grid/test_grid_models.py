@@ -413,7 +413,7 @@ def test_too_few_columns_for_neighbouring_rows_are_told() -> None:
 
 
 def test_a_request_says_modes_or_columns() -> None:
-    with pytest.raises(ValueError, match=r"columns=1 but a grid has 3"):
+    with pytest.raises(ValueError, match=r"columns=1 but it must be a whole number ≥ 3"):
         rs.Grid(columns=1)
     with pytest.raises(ValueError, match=r"modes=\(3,\) and columns=9"):
         rs.Grid(modes=(3,), columns=9)

@@ -329,7 +329,7 @@ def test_shapes_that_do_not_fit():
         open_source(x, None, np.ones((3, 2)))
     with pytest.raises(DataError, match=r'no column \'x7\'.*There are: "x0" and "x1"'):
         open_source(x, inputs=["x7"])
-    with pytest.raises(DataError, match="rows='omit' but it must be one of 'error', 'drop'"):
+    with pytest.raises(ValueError, match="rows='omit' but it must be one of 'error', 'drop'"):
         open_source(x, missing_rows="omit")
 
 
