@@ -8,14 +8,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.features.base import (
-    MAP_ROWS,
-    MARGIN,
-    PADDED_ROWS,
-    PRODUCT_COLUMNS,
-    FeatureMap,
-    padded_blocks,
-)
+from rff_stream.features.base import MAP_ROWS, MARGIN, PADDED_ROWS, PRODUCT_COLUMNS, FeatureMap
 from rff_stream.features.fourier import FourierFeatures
 
 SWEEP_ROWS = PADDED_ROWS
@@ -113,8 +106,10 @@ class _OneWaveSweep(_FourierSweep):
         more, less = np.where(sines, (of_sine, of_cosine), (of_cosine, of_sine))
         angles = np.arctan(np.divide(less, more, out=np.zeros_like(more), where=more != 0))
         order = np.argsort(sines, kind="stable")  # all cosines first
-        turned = np.column_stack([features.frequencies, np.where(sines, angles, -angles)])
-        self._table = padded_blocks(turned[order], features.dtype)
+        own, places = features._projections, np.arange(len(order))
+        self._table = np.zeros((*own.shape[:2], own.shape[2] + 1), own.dtype)
+        self._table[..., :-1][_line_of(places)] = own[_line_of(order)]
+        self._table[..., -1][_line_of(places)] = np.where(sines, angles, -angles)[order]
         self._n_cosines = len(sines) - np.count_nonzero(sines)
         self.amplitudes = np.copysign(np.hypot(more, less), more)[order, None]
 
@@ -123,6 +118,12 @@ class _OneWaveSweep(_FourierSweep):
         np.cos(angles[:rest], out=waves[:rest])
         np.sin(angles[rest:], out=waves[rest:])
         yield slice(first, first + len(angles))
+
+
+def _line_of(frequency: Array) -> tuple[Array, Array]:
+    """Its block and line in the projections of a map."""
+    block, line = np.divmod(frequency, PRODUCT_COLUMNS)
+    return block, MARGIN + line
 
 
 def sweep_of(features: FeatureMap, dtype: np.dtype[Any]) -> ColumnSweep:
