@@ -50,27 +50,45 @@ def relevant_inputs(x: Array, y: Float64, w: Float64) -> Array:
     d = x.shape[1]
     most = max(VALUES // d, min(ROWS_OF_MANY, VALUES_OF_MANY // d), LEAST_ROWS)
     x, y, w = x[:most], y[:most], w[:most]
-    n = len(x)
     share = (w / w.mean())[:, None]
     of_pairs = min(PAIR_WAVES, COLUMNS_OF_PAIRS // d) if d > 1 else 0
-    sums, first = [], []
-    for part in np.array_split(np.arange(d), -(-n * d // VALUES)):
-        waves = _waves(x[:, part])
-        sums.append(np.einsum("njk,nt->jkt", waves, y * share, optimize=True))
-        first.append(waves[:, :, :of_pairs].copy())
-    single = _strength(np.concatenate(sums), n, d, w)
+    single, first = _strength_of_single(x, y, w, of_pairs)
     strong = np.argsort(-single, kind="stable")[: COLUMNS_OF_PAIRS // WAVES]
     strong = np.sort(strong[single[strong] > 0])
     rest = y - _explained_share(_waves(x[:, strong]), y, share)
     strength = single
     if of_pairs:
-        pairs = _strength_of_pairs(np.concatenate(first, axis=1), rest * share, w)
+        pairs = _strength_of_pairs(first, rest * share, w)
         strength = single + pairs.sum(axis=1)
     order = np.argsort(-strength)
     before = np.cumsum(strength[order]) - strength[order]
     kept = np.zeros(d, bool)
     kept[order] = (before < SHARE * strength.sum()) & (strength[order] > 0)
     return kept
+
+
+def inputs_of_sizes(x: Array, errors: Float64, w: Float64) -> Array:
+    """Whether the size of the errors (n, T) of a fit depends on each input (d,).
+
+    So does that of an input the fit does not use and whose part of y has no mean along it, nor
+    along pairs of inputs: errors of cos(a)·b·c do not depend on b, and their sizes do. Sizes have
+    normal scores in place of values, for tails tell nothing. It finds noise of unequal size, too.
+    """
+    n = len(x)
+    sizes = special.ndtri((stats.rankdata(np.abs(errors), axis=0) - 0.5) / n)
+    single, _ = _strength_of_single(x, sizes, w, 0)
+    return single > 0
+
+
+def _strength_of_single(x: Array, y: Float64, w: Float64, of_pairs: int) -> tuple[Float64, Float64]:
+    """The strength (d,) of each input, and its first cosines (n, d, of_pairs)."""
+    (n, d), share = x.shape, (w / w.mean())[:, None]
+    sums, first = [], []
+    for part in np.array_split(np.arange(d), -(-n * d // VALUES)):
+        waves = _waves(x[:, part])
+        sums.append(np.einsum("njk,nt->jkt", waves, y * share, optimize=True))
+        first.append(waves[:, :, :of_pairs].copy())
+    return _strength(np.concatenate(sums), n, d, w), np.concatenate(first, axis=1)
 
 
 def _strength_of_pairs(waves: Float64, rest: Float64, w: Float64) -> Float64:
@@ -114,7 +132,7 @@ def _explained_share(waves: Float64, y: Float64, share: Float64) -> Float64:
 
 
 def seconds_of_relevance(n_rows: int, d: int, n_targets: int) -> float:
-    """What it takes in CPU."""
+    """What it takes in CPU, with the sizes of errors."""
     columns = min(d * PAIR_WAVES, COLUMNS_OF_PAIRS) if d <= COLUMNS_OF_PAIRS else 0
-    values = n_rows * d * WAVES
+    values = 2 * n_rows * d * WAVES
     return WAVE_SECONDS * values + PRODUCT_SECONDS * n_targets * (n_rows * columns**2 + values)

@@ -43,9 +43,9 @@ STARTS = (0.03, 0.1, 0.3, 1.0, 3.0)
 RANGE = 1e3
 """Length-scales are searched for within this factor of their start."""
 
-FLAT = 0.1
-"""A search ends where a step gains less in log p for each number that it seeks: chance alone moves
-log p by half a unit for each."""
+BY_NUMBER, FLAT = 0.5, 0.1
+"""What chance alone adds to log p for each number that is sought, and the gain of a step for each
+below which a search ends."""
 
 FAILED = 1e300  # −log p of a matrix that has no factor: a line search steps back
 

@@ -10,7 +10,7 @@ from rff_stream.answers.evidence import evidence_at
 from rff_stream.errors import DataError, NumericalWarning
 from rff_stream.kernels import Gaussian, Laplacian, Matern
 from rff_stream.length_scales import whole_space
-from rff_stream.length_scales.relevant_inputs import relevant_inputs
+from rff_stream.length_scales.relevant_inputs import inputs_of_sizes, relevant_inputs
 from rff_stream.length_scales.whole_space import fit_length_scales
 from rff_stream.length_scales.whole_space_evidence import FAILED, MapEvidence
 
@@ -126,6 +126,17 @@ def test_relevance_sees_single_inputs_and_pairs_and_nothing_in_noise():
     found = relevant_inputs(wide, (y / y.std())[:, None], np.ones(2500))
     assert np.flatnonzero(found).tolist() == [5, 77, 410]
     assert relevant_inputs(x[:, 5:6], both, w).all()
+
+
+def test_sizes_see_factors_that_no_mean_shows_and_nothing_in_noise():
+    """The level of all inputs together is .01: more than 3 of 100 draws of noise have p = .02."""
+    rng = np.random.default_rng(5)
+    x, ones = rng.uniform(-1, 1, (2500, 30)), np.ones(2500)
+    y = (x[:, 3] * x[:, 11] * x[:, 20])[:, None]
+    assert not relevant_inputs(x, y / y.std(), ones).any()
+    assert np.flatnonzero(inputs_of_sizes(x, y, ones)).tolist() == [3, 11, 20]
+    noise = rng.standard_normal((100, 2500, 1))
+    assert sum(inputs_of_sizes(x, each, ones).any() for each in noise) <= 3
 
 
 def test_ard_finds_the_few_inputs_that_matter_among_thirty():
