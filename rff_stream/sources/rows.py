@@ -8,6 +8,7 @@ where they do not have it) and are broadcast as a slab is filled, never before.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -176,6 +177,10 @@ class IsMissing:
         return found
 
 
+ANOTHER_PART = re.compile(",[^,=]*=")
+"""In a label of several columns, the beginning of the next one."""
+
+
 @dataclass(frozen=True, slots=True)
 class NamedLabels:
     """Group labels as text with their name: "month=1"; "" where there is none."""
@@ -186,9 +191,20 @@ class NamedLabels:
     def __call__(self, values: Array) -> Array:
         found = Labels(self.accessor)(values)
         distinct, inverse = np.unique(texts_of(found), return_inverse=True)
-        absent = ("nan", "None")
-        texts = ["" if v in absent else f"{self.name}={v}" for v in distinct.tolist()]
-        return np.array(texts)[inverse].reshape(found.shape)
+        odd = next((text for text in distinct.tolist() if ANOTHER_PART.search(text)), None)
+        if odd is not None:
+            raise DataError(
+                f"A label of {self.name!r} is {odd!r}, and labels of several columns are joined "
+                'as "a=1,b=2", where it would be another. Rename it, or label by one column.'
+            )
+        texts = np.array([f"{self.name}={text}" for text in distinct.tolist()], dtype=str)
+        labels = texts[inverse].reshape(found.shape)
+        if found.dtype.kind == "O":
+            absent = [label is None for label in found.ravel()]
+            labels[np.array(absent, bool).reshape(found.shape)] = ""
+        elif found.dtype.kind == "f":
+            labels[np.isnan(found)] = ""
+        return labels
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,9 +103,13 @@ def weigher(weights: Weights | None, state: LogState) -> Callable[[Batch], float
     return weight
 
 
+NEXT_PART = re.compile(",(?=[^,=]*=)")
+"""A comma before the next name; one within a value has no "=" behind it."""
+
+
 def named_parts(label: Label) -> dict[str, str]:
     """ "month=1,region=north" -> {"month": "1", "region": "north"}; {} for other labels."""
-    parts = (part.partition("=") for part in str(label).split(","))
+    parts = (part.partition("=") for part in NEXT_PART.split(str(label)))
     return {name: value for name, equals, value in parts if equals}
 
 

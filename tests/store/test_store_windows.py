@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import rff_stream as rs
 from growing import days, fitted, grown, ridge
-from rff_stream.errors import ModelError
+from rff_stream.errors import DataError, ModelError
 from rff_stream.moments import total
 from rff_stream.store import MomentStore
 from store_cases import a_row, expected_total, new_store, same_moments, whole_moments
@@ -149,3 +150,24 @@ def test_moments_of_another_map_are_refused():
     moments = rs.collect(one, x, x[:, 0], progress=False)
     with pytest.raises(ModelError, match="moments are of the map"):
         ridge().fit_moments(two, moments)
+
+
+def test_labels_of_several_columns_are_told_apart(tmp_path):
+    """A comma in a value cut it; "u,g=1" was u of g=1; the text "None" was no label."""
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    table = pd.DataFrame(X, columns=["a", "b"]).assign(y=X[:, 0], g=np.arange(60) % 3)
+    table["h"] = np.array(["Oslo, Norway", "None", "x=1"], object)[np.arange(60) // 20]
+    choices = {"n_components": 8, "length_scale": 1.0, "progress": False, "random_state": 0}
+    model = rs.KernelRidge(**choices)
+    model.fit(table, "y", inputs=["a", "b"], by=["g", "h"]).save(tmp_path / "m", moments=True)
+    for place in ("Oslo, Norway", "None", "x=1"):
+        assert rs.load(tmp_path / "m", groups={"h": [place]}).n_rows_ == 20
+    chosen = rs.load(tmp_path / "m", groups={"g": [1], "h": ["Oslo, Norway"]})
+    assert chosen.n_rows_ == ((table.g == 1) & (table.h == "Oslo, Norway")).sum()
+    odd = table.replace({"h": {"None": "u,g=1"}})
+    with pytest.raises(DataError, match=r"'u,g=1', and labels of several columns are joined"):
+        model.fit(odd, "y", inputs=["a", "b"], by=["g", "h"])
+    assert model.fit(odd, "y", inputs=["a", "b"], by="h").n_rows_ == 60
+    missing = table.replace({"h": {"None": None}})
+    with pytest.raises(DataError, match="missing value"):
+        model.fit(missing, "y", inputs=["a", "b"], by=["g", "h"])
