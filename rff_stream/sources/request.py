@@ -120,7 +120,7 @@ class HoldOut:
 
     Raises
     ------
-    DataError
+    TypeError, ValueError
         If the fraction does not lie between 0 and 1, or there is no such part.
 
     Examples
