@@ -336,6 +336,14 @@ def additive(rng: np.random.Generator) -> tuple[Any, Any]:
     return X, f + 0.5 * rng.normal(size=len(X))
 
 
+def products(rng: np.random.Generator) -> tuple[Any, Any]:
+    """Four of 30 inputs, of which two have no mean effect, alone or in pairs."""
+    X = rng.uniform(-1, 1, size=(6000, 30))
+    f = np.sin(4 * X[:, 3]) * X[:, 11]
+    f *= 1 + 3 * np.cos(2 * X[:, 20]) * np.sin(2 * X[:, 27])
+    return X, f + 0.1 * f.std() * rng.normal(size=len(X))
+
+
 def few_of_many(rng: np.random.Generator) -> tuple[Any, Any]:
     """Three of 60 inputs."""
     X = rng.normal(size=(5000, 60))
@@ -583,6 +591,7 @@ UNSEEN: dict[str, Task] = {
     "steps": Task(made(steps, "numbers")),
     "additive": Task(made(additive, "numbers")),
     "few of many": Task(made(few_of_many, "numbers")),
+    "products": Task(made(products, "numbers"), n_seeds=3),
     "unequal noise": Task(made(unequal_noise, "numbers")),
     "counts": Task(made(counts, "numbers")),
     "places and days": Task(made(places_and_days, "numbers")),
