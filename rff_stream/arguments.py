@@ -153,7 +153,7 @@ OPTIONS = Rule("a mapping, as fsspec takes it", is_mapping, optional=True)
 GENERATORS = (np.random.Generator, np.random.RandomState, np.random.SeedSequence)
 
 SEED = Rule(
-    "None, an integer ≥ 0, a Generator or a RandomState",
+    "None, an integer ≥ 0, a Generator, a RandomState or a SeedSequence",
     lambda value: is_whole(value) or isinstance(value, GENERATORS),
     lambda value: not is_whole(value) or value >= 0,
     optional=True,

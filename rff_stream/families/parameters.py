@@ -107,7 +107,9 @@ def seed_of(random_state: Any) -> int:
     """A seed that is stored with the model; drawn afresh for None."""
     SEED.check("random_state", random_state)
     if random_state is None:
-        return int(np.random.SeedSequence().generate_state(1)[0])
+        random_state = np.random.SeedSequence()
+    if isinstance(random_state, np.random.SeedSequence):
+        return int(random_state.generate_state(1)[0])
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**32))
     if isinstance(random_state, np.random.RandomState):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array
+from rff_stream.arguments import GENERATORS
 from rff_stream.families import DrawnMap
 from rff_stream.features import FeatureMap, map_from_spec
 from rff_stream.features.base import UNDRAWN, UndrawnMap
@@ -101,7 +102,7 @@ def plain_value(value: Any) -> Any:
         return {"array": value.tolist()}
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, (np.random.Generator, np.random.RandomState)):
+    if isinstance(value, GENERATORS):
         return None
     if isinstance(value, Mapping) and any(hasattr(v, "fingerprint") for v in value.values()):
         # Columns that chose their own: one map when it is read.

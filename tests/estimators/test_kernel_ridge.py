@@ -260,12 +260,13 @@ def test_odd_pairs_are_refused_with_the_next_number(xyw: Rows) -> None:
         model_of(n_components=33, features="orthogonal").fit(*xyw)
 
 
-@pytest.mark.parametrize("seed", [0, 12345, "generator", "state"])
+@pytest.mark.parametrize("seed", [0, 12345, "generator", "state", "sequence"])
 def test_the_same_seed_gives_the_same_bits(xyw: Rows, seed: Any) -> None:
     x, y, w = xyw
 
     def state() -> Any:
         named = {"generator": np.random.default_rng(1), "state": np.random.RandomState(1)}
+        named["sequence"] = np.random.SeedSequence(1)
         return named.get(seed, seed) if isinstance(seed, str) else seed
 
     first, again = (model_of(random_state=state()).fit(x, y, w) for _ in range(2))
