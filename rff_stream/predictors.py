@@ -15,7 +15,7 @@ from rff_stream.answers.calibration import probabilities
 from rff_stream.answers.posterior import Functions
 from rff_stream.contracts import RowFunction
 from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
-from rff_stream.features.column_sweep import linear_form
+from rff_stream.features.column_sweep import linear_form, sweep_of
 from rff_stream.hashes import hash_places, hash_rows
 
 
@@ -34,7 +34,8 @@ class LinearPredictor:
 
     def __call__(self, x: Array) -> Float64:
         """Predictions (n, T) of rows (n, d): n·R work, in blocks that stay in cache."""
-        return linear_form(self.features, x, self.coef) + self.intercept
+        sweep = sweep_of(self.features, np.dtype(np.float64))
+        return linear_form(sweep, x, self.coef) + self.intercept
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -24,7 +24,7 @@ from rff_stream.descents.statistic import (
 )
 from rff_stream.errors import DataError
 from rff_stream.features.base import BATCH_ROWS, FeatureMap, RowwiseMap
-from rff_stream.features.column_sweep import linear_form
+from rff_stream.features.column_sweep import linear_form, sweep_of
 from rff_stream.hashes import hash_rows
 from rff_stream.losses.classification import Loss, MultinomialPairs, loss_for
 from rff_stream.losses.descent import Metric
@@ -475,7 +475,7 @@ class _IdentityMap(RowwiseMap):
 def _predict(features: FeatureMap, linear: Coefficients, x: Array) -> Float64:
     """μ + z(x)ᵀβ (m, T)."""
     coef, intercept = linear
-    return linear_form(features, x, coef) + intercept
+    return linear_form(sweep_of(features, np.dtype(np.float64)), x, coef) + intercept
 
 
 def _leading_features(features: FeatureMap, size: int, x: Array, dtype: str | None = None) -> Array:

@@ -56,6 +56,8 @@ class _FourierSweep(ColumnSweep):
         self._waves = np.zeros(SWEEP_ROWS * PRODUCT_COLUMNS, dtype)
 
     def __call__(self, x: Array) -> Iterator[Portion]:
+        kinds = (np.cos, np.sin) if self._map.paired else (np.cos,)
+        step, end = len(kinds), self._map.n_components
         for start in range(0, len(x), SWEEP_ROWS):
             rows = slice(start, min(start + SWEEP_ROWS, len(x)))
             place = start % (SCALED_PORTIONS * SWEEP_ROWS)
@@ -65,20 +67,14 @@ class _FourierSweep(ColumnSweep):
             inputs = np.ascontiguousarray(scaled[place : place + SWEEP_ROWS].T)
             for block, projection in enumerate(self._table):
                 np.matmul(projection, inputs, out=self._angles)
-                first = block * PRODUCT_COLUMNS
-                count = min(PRODUCT_COLUMNS, self._map.n_frequencies - first)
+                first = block * step * PRODUCT_COLUMNS
+                last = min(first + step * PRODUCT_COLUMNS, end)
+                count = (last - first) // step
                 angles = self._angles[MARGIN : MARGIN + count, : rows.stop - start]
                 waves = self._waves[: SWEEP_ROWS * count].reshape(count, SWEEP_ROWS)
-                for columns in self._write(first, angles, waves[:, : angles.shape[1]]):
-                    yield rows, columns, waves.T
-
-    def _write(self, first: int, angles: Array, waves: Array) -> Iterator[slice]:
-        """Write columns of the frequencies from ``first`` on; says which, before the next ones."""
-        kinds = (np.cos, np.sin) if self._map.paired else (np.cos,)
-        step = len(kinds)
-        for kind, wave in enumerate(kinds):  # pairs apart: NumPy is faster side by side
-            wave(angles, out=waves)
-            yield slice(step * first + kind, step * (first + len(angles)), step)
+                for kind, wave in enumerate(kinds):  # pairs apart: NumPy is faster side by side
+                    wave(angles, out=waves[:, : angles.shape[1]])
+                    yield rows, slice(first + kind, last, step), waves.T
 
     def _scale_rows(self, x: Array) -> Array:
         """[x̃, 1] in the dtype of the features, of whole portions; the map refuses overflow."""
@@ -89,41 +85,6 @@ class _FourierSweep(ColumnSweep):
         inputs = np.ones((count, self._table.shape[-1]), self._map.dtype)
         inputs[: len(x), : x.shape[1]] = exact
         return inputs
-
-
-class _OneWaveSweep(_FourierSweep):
-    """One column for each pair of a Fourier map, for one target: half of the cosines and sines.
-
-    b cos a + c sin a = A cos(a − ψ), tan ψ = c/b, where |b| ≥ |c|; else A sin(a + ψ), tan ψ = b/c.
-    So |ψ| ≤ π/4, and the rounding of an angle adds no more to a value than that of b and c
-    themselves: a sine of a small angle keeps its digits.
-    """
-
-    def __init__(self, features: FourierFeatures, dtype: np.dtype[Any], coef: Float64) -> None:
-        super().__init__(features, dtype)
-        of_cosine, of_sine = coef[0::2, 0], coef[1::2, 0]
-        sines = np.abs(of_sine) > np.abs(of_cosine)
-        more, less = np.where(sines, (of_sine, of_cosine), (of_cosine, of_sine))
-        angles = np.arctan(np.divide(less, more, out=np.zeros_like(more), where=more != 0))
-        order = np.argsort(sines, kind="stable")  # all cosines first
-        own, places = features._projections, np.arange(len(order))
-        self._table = np.zeros((*own.shape[:2], own.shape[2] + 1), own.dtype)
-        self._table[..., :-1][_line_of(places)] = own[_line_of(order)]
-        self._table[..., -1][_line_of(places)] = np.where(sines, angles, -angles)[order]
-        self._n_cosines = len(sines) - np.count_nonzero(sines)
-        self.amplitudes = np.copysign(np.hypot(more, less), more)[order, None]
-
-    def _write(self, first: int, angles: Array, waves: Array) -> Iterator[slice]:
-        rest = max(self._n_cosines - first, 0)
-        np.cos(angles[:rest], out=waves[:rest])
-        np.sin(angles[rest:], out=waves[rest:])
-        yield slice(first, first + len(angles))
-
-
-def _line_of(frequency: Array) -> tuple[Array, Array]:
-    """Its block and line in the projections of a map."""
-    block, line = np.divmod(frequency, PRODUCT_COLUMNS)
-    return block, MARGIN + line
 
 
 def sweep_of(features: FeatureMap, dtype: np.dtype[Any]) -> ColumnSweep:
@@ -142,22 +103,12 @@ def column_sums(sweep: ColumnSweep, x: Array, w: Float64 | None, n_components: i
     return total
 
 
-def linear_form(features: FeatureMap, x: Array, coef: Float64) -> Float64:
+def linear_form(sweep: ColumnSweep, x: Array, coef: Float64) -> Float64:
     """z(x)ᵀβ (n, T) of rows x (n, d), β (R, T); NaN for rows of NaN.
 
-    Products of a portion are float64. All portions have one shape, so a row has the same bits
-    wherever it stands.
+    Products of a portion are of the sweep's dtype and are added in float64. All portions have one
+    shape, so a row has the same bits wherever it stands.
     """
-    dtype = np.dtype(np.float64)
-    sweep = sweep_of(features, dtype)
-    if isinstance(features, FourierFeatures) and features.paired and coef.shape[1] == 1:
-        sweep = _OneWaveSweep(features, dtype, coef)
-        coef = sweep.amplitudes
-    return swept_form(sweep, x, coef)
-
-
-def swept_form(sweep: ColumnSweep, x: Array, coef: Float64) -> Float64:
-    """Σ c z (n, T) of the columns of a sweep, c (R, T); products are of the sweep's dtype."""
     found = np.zeros((len(x), coef.shape[1]))
     own: dict[tuple[int, int], Array] = {}  # β of the columns of each portion
     with np.errstate(invalid="ignore"):
