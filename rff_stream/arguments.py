@@ -71,9 +71,20 @@ def number(
 
 
 def whole(least: int, remedy: str = "", *, optional: bool = False) -> Rule:
-    """One whole number from a least one."""
-    words = f"a whole number ≥ {least}"
-    return Rule(words, is_whole, lambda value: bool(value >= least), remedy, optional)
+    """One whole number from a least one, that int64 holds: a larger one counts nothing."""
+    words = f"a whole number ≥ {least} and below 2**63"
+    return Rule(words, is_whole, lambda value: bool(least <= value < 2**63), remedy, optional)
+
+
+def whole_or(other: Rule, remedy: str = "") -> Rule:
+    """One whole number ≥ 1, or what another rule allows."""
+    count = whole(1)
+    return Rule(
+        f"{count.words}, or {other.words}",
+        lambda value: is_whole(value) or other.is_kind(value),
+        lambda value: count.holds(value) if is_whole(value) else other.holds(value),
+        remedy,
+    )
 
 
 def truth() -> Rule:
@@ -152,10 +163,13 @@ OPTIONS = Rule("a mapping, as fsspec takes it", is_mapping, optional=True)
 
 GENERATORS = (np.random.Generator, np.random.RandomState, np.random.SeedSequence)
 
+SEED_NUMBER = Rule("a whole number ≥ 0", is_whole, lambda value: bool(value >= 0))
+"""Of any size, for it counts nothing: all of its digits go into what is drawn."""
+
 SEED = Rule(
     "None, an integer ≥ 0, a Generator, a RandomState or a SeedSequence",
     lambda value: is_whole(value) or isinstance(value, GENERATORS),
-    lambda value: not is_whole(value) or value >= 0,
+    lambda value: not is_whole(value) or SEED_NUMBER.holds(value),
     optional=True,
 )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rff_stream.arguments import Rule, is_whole, shown, whole
+from rff_stream.arguments import SEED_NUMBER, Rule, is_whole, shown, whole, whole_or
 from rff_stream.costs import MACHINE, SYRK_FLOPS, Cost, Precision, Sizes, WholeCost
 from rff_stream.errors import PlanError
 from rff_stream.leaf_layout import (
@@ -369,10 +369,8 @@ SOURCE = Rule(
     remedy="Give rs.open_source(X, y).",
 )
 
-SIZE = Rule(
-    "a whole number ≥ 1 or the cost of a map",
-    lambda value: isinstance(value, Cost) or is_whole(value),
-    lambda value: isinstance(value, Cost) or value >= 1,
+SIZE = whole_or(
+    Rule("the cost of a map", lambda value: isinstance(value, Cost)),
     "Give R, or rff_stream.cells.cost.CellCost(R, n_trees, n_cells).",
 )
 
@@ -429,7 +427,7 @@ def plan(
     Rule("1 or 2", is_whole, lambda value: value in (1, 2)).check("order", order)
     for name, count in {"n_groups": n_groups, "threads": threads, "workers": workers}.items():
         whole(1).check(name, count)
-    whole(0).check("seed", seed)
+    SEED_NUMBER.check("seed", seed)
     cost = n_features if isinstance(n_features, Cost) else WholeCost(int(n_features))
     request = PlanRequest(cost, order, sums, dtype, int(n_groups))
     return plan_for(source, request, threads=int(threads), workers=int(workers), seed=seed)

@@ -64,9 +64,9 @@ ENDS = Rule(
 )
 
 MODES_OF_AXES = Rule(
-    "a whole number ≥ 1 for each axis",
+    f"{whole(1).words} for each axis",
     lambda value: is_several(value) and all(map(is_whole, value)),
-    lambda value: len(value) > 0 and min(value) >= 1,
+    lambda value: len(value) > 0 and all(map(whole(1).holds, value)),
 )
 
 

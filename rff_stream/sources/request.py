@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from rff_stream._array import Array
-from rff_stream.arguments import OPTIONS, Rule, is_several, is_string, number, one_of, whole
+from rff_stream.arguments import OPTIONS, SEED_NUMBER, Rule, is_several, is_string, number, one_of
 from rff_stream.errors import DataError
 from rff_stream.hashes import hash_places
 from rff_stream.label_forms import number_of, text_of
@@ -142,7 +142,7 @@ class HoldOut:
 
     def __post_init__(self) -> None:
         FRACTION.check("fraction", self.fraction)
-        whole(0).check("seed", self.seed)
+        SEED_NUMBER.check("seed", self.seed)
         one_of("train", "test").check("part", self.part)
         COLUMN.check("by", self.by)
 

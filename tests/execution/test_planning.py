@@ -597,6 +597,6 @@ def test_a_search_for_length_scales_has_memory_of_its_own(rng: np.random.Generat
 def test_features_that_are_no_number_are_refused_by_name():
     source = rs.open_source(np.zeros((10, 2)), np.zeros(10))
     with pytest.raises(
-        TypeError, match=r"n_features=256\.5 but it must be a whole number ≥ 1 or the"
+        TypeError, match=r"n_features=256\.5 but it must be a whole number ≥ 1 .*, or the cost"
     ):
         rs.plan(source, n_features=256.5)
