@@ -18,7 +18,7 @@ from rff_stream.contracts import RowFunction
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.class_recipe import ClassAnswer, ClassRecipe
 from rff_stream.families.kernel_request import LengthScale
-from rff_stream.families.parameters import FeatureChoice
+from rff_stream.families.parameters import FeatureChoice, check_parameters
 from rff_stream.kernels import Kernel
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.gradients import importance
@@ -207,8 +207,9 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         """
         data = Selection(X, y, sample_weight, inputs, dim, where, None, storage_options)
         with self._lock():
+            recipe = self._recipe(classes)
             before = self._fitted if self.warm_start else None
-            return self._set_fit(fit_rows(self._recipe(classes), data, checkpoint, before))
+            return self._set_fit(fit_rows(recipe, data, checkpoint, before))
 
     @available_if(_takes_batches)  # type: ignore[untyped-decorator]
     def partial_fit(
@@ -473,6 +474,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         return found
 
     def _recipe(self, classes: Any = None) -> ClassRecipe:
+        check_parameters(self, ClassRecipe.rules)  # of which some are asked for here
         declared_classes = None if classes is None else tuple(np.unique(classes).tolist())
         guides = self.sums == "auto" and self.loss != "squared"  # of the steps, and no answer
         return ClassRecipe(

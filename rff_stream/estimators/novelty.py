@@ -25,7 +25,7 @@ from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.rows import RowsRecipe, kernel_of, positive_numbers
 from rff_stream.families import MapParameters
 from rff_stream.families.kernel_request import KernelRequest
-from rff_stream.families.parameters import check_map_for, check_pairs
+from rff_stream.families.parameters import check_map_for, check_pairs, check_parameters
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel
 from rff_stream.model.fitted import Fitted
@@ -198,6 +198,7 @@ class NoveltyDetector(OutlierMixin, Estimator):  # type: ignore[misc]
         return (decision >= 0) * 1 - (decision < 0) * 1
 
     def _recipe(self) -> NoveltyRecipe:
+        check_parameters(self, NoveltyRecipe.rules)  # of which one is asked for here
         return NoveltyRecipe(self, order=2 if self.whitened else 1)
 
 

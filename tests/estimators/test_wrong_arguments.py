@@ -14,6 +14,7 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -181,7 +182,10 @@ ESTIMATORS: dict[str, tuple[Any, dict[str, Any]]] = {
     "features": (rs.KernelFeatures, {"progress": None}),
 }
 
-VALUES = ("x", -1.5, np.nan, None, [], {}, object(), 10**40)
+VALUES = (
+    "x", -1.5, np.nan, None, [], {}, object(), np.arange(3), pd.NA, pd.DataFrame({"a": [1.0, 2.0]}),
+    np.array([]), 10**40,
+)  # fmt: skip
 """No parameter takes more than two of them; 10**40 is a number, and the size of nothing."""
 
 
