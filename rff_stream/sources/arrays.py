@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array
+from rff_stream.arguments import shown
 from rff_stream.errors import DataError
 from rff_stream.sources.blocks import BlockSource, Member, block_source, check_counts
 from rff_stream.sources.columns import align
@@ -146,7 +147,13 @@ def array_like(role: str, values: Any, missing_chunks: str = "auto") -> Any:
     if is_from(values, "xarray"):
         return values.data
     if any(is_from(values, module) for module in CONVERTED):
-        return np.asarray(values)
+        try:
+            return np.asarray(values)
+        except ValueError as error:
+            raise KindError(
+                f"{role}={shown(values)} but it must be an array, whose rows are equally long. "
+                "Give one."
+            ) from error
     raise unknown_container(role, values)
 
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 import numpy as np
 
 from rff_stream._array import Array
-from rff_stream.arguments import OPTIONS, SEED_NUMBER, Rule, is_several, is_string, number, one_of
+from rff_stream.arguments import (
+    OPTIONS,
+    SEED_NUMBER,
+    Rule,
+    is_several,
+    is_string,
+    number,
+    one_of,
+    truth,
+)
 from rff_stream.errors import DataError
 from rff_stream.hashes import hash_places
 from rff_stream.label_forms import number_of, text_of
@@ -185,7 +194,18 @@ CONDITIONS = Rule(
 )
 
 NAMES = Rule(
-    "a name or a list of names", lambda value: is_string(value) or is_several(value), optional=True
+    "a name or a list of names",
+    lambda value: (
+        is_string(value) or (is_several(value) and all(isinstance(n, Hashable) for n in value))
+    ),
+    optional=True,
+)
+
+COLUMNS = Rule(
+    "the Columns of a fit",
+    lambda value: isinstance(value, Columns),
+    remedy="Give model.columns_.",
+    optional=True,
 )
 
 MISSING_ROWS = ("error", "drop", "indicate")
@@ -265,6 +285,8 @@ class Selection:
             )
         one_of(*MISSING_ROWS).check("missing_rows", self.missing_rows)
         one_of(*MISSING_CHUNKS).check("missing_chunks", self.missing_chunks)
+        truth().check("y_labels", self.y_labels)
+        COLUMNS.check("columns", self.columns)
 
 
 def as_names(names: Sequence[Any] | str | None) -> tuple[Any, ...] | None:

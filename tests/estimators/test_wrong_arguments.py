@@ -244,6 +244,10 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "epsilon": rs.losses.EpsilonInsensitive,
     "candidates": rs.Candidates,
     "label": lambda value: rs.HoldOut(0.1, by=value or 0),
+    "columns of a source": lambda value: rs.open_source(np.eye(3), columns=value),
+    "classes of a source": lambda value: rs.open_source(np.eye(3), y_labels=value),
+    "names of inputs": lambda value: rs.open_source(np.eye(3), inputs=[value, []]),
+    "rows of a source": lambda value: rs.open_source([[1], [value, 2]]),
     "memory": lambda value: rs.collect(things()["a map"], np.zeros((9, 2)), memory=value),
 }
 
