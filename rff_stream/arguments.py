@@ -48,9 +48,10 @@ class Rule:
 
 
 def shown(value: Any) -> str:
-    """A value on one line; a long one is cut."""
+    """A value on one line, of an array with its shape; a long one is cut."""
     text = " ".join(repr(value).split())
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+    shape = f" of shape {value.shape}" if isinstance(value, np.ndarray) and value.ndim else ""
+    return (text if len(text) <= SHOWN else f"{text[:SHOWN]}…") + shape
 
 
 def is_number(value: Any) -> bool:
@@ -133,6 +134,28 @@ def holds_numbers(value: Any) -> bool:
         return np.asarray(value).dtype.kind in "iuf" or is_number(value)
     except (TypeError, ValueError):  # of sequences of other lengths
         return False
+
+
+def array_shape(value: Any) -> tuple[int, ...] | None:
+    """The shape of a value as an array of numbers; None for text, and what is no such array."""
+    dtype = getattr(value, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind in "biuf":  # also of lazy arrays
+        return tuple(value.shape)
+    try:
+        return None if is_string(value) else np.asarray(value, np.float64).shape
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def array_of(words: str, *shape: int | None, remedy: str = "", optional: bool = False) -> Rule:
+    """An array of numbers that has this shape; None is a length of 1 or more."""
+    return Rule(
+        words, lambda value: bool(array_shape(value)),
+        lambda value: len(array_shape(value) or ()) == len(shape) and all(
+            size == wanted if wanted is not None else size > 0
+            for size, wanted in zip(array_shape(value) or (), shape, strict=True)
+        ), remedy, optional,
+    )  # fmt: skip
 
 
 def is_several(value: Any) -> bool:

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from rff_stream._array import Array
 from rff_stream.answers.principal_components import Components, components, pre_images
-from rff_stream.arguments import POSITIVE, Rule, truth, whole
+from rff_stream.arguments import POSITIVE, Rule, array_of, truth, whole
 from rff_stream.contracts import Packed
 from rff_stream.estimators import rows
 from rff_stream.estimators.base import Estimator
@@ -38,6 +38,14 @@ from rff_stream.stored_fields import pack_fields, unpack_fields
 
 MOST_PAIRED = 500
 """Sampled rows whose distances from each other have the median that is used: 1 MB."""
+
+
+FINITE = Rule(
+    "finite, where the search starts at the nearest row",
+    lambda value: True,
+    lambda value: bool(np.isfinite(value).all()),
+    "Leave out other rows, or give a start.",
+)
 
 
 @dataclass(eq=False, repr=False)
@@ -154,18 +162,29 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
 
         Raises
         ------
-        ValueError
-            If there is no start and no row sample, or if the map has no derivatives.
+        TypeError, ValueError
+            If T or the start have another shape or hold no numbers, if there is no start and no
+            row sample, or if the map has no derivatives.
 
         References
         ----------
         Mika et al. 1999. Bakir, Weston & Schölkopf 2004 (prediction of pre-images).
         """
         check_is_fitted(self)
+        d, q = self.n_features_in_, self._n_features_out
+        array_of(
+            f"an array of numbers (n, {q})", None, q, remedy="Give what transform gives."
+        ).check("T", T)
         coordinates = np.asarray(T, np.float64)
+        n = len(coordinates)
+        array_of(
+            f"an array of numbers ({n}, {d})", n, d, remedy="Give a row for each row of T.",
+            optional=True,
+        ).check("start", start)  # fmt: skip
         if self.fit_inverse_transform:
             return self.rows_of_coordinates_(coordinates)
         if start is None:
+            FINITE.check("T", coordinates)
             rows, known = self._sampled_rows("Give a start, or fit")
             start = rows[KDTree(known).query(coordinates)[1]]
         return pre_images(self.features_, self.components_, coordinates, np.asarray(start))

@@ -248,6 +248,10 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "classes of a source": lambda value: rs.open_source(np.eye(3), y_labels=value),
     "names of inputs": lambda value: rs.open_source(np.eye(3), inputs=[value, []]),
     "rows of a source": lambda value: rs.open_source([[1], [value, 2]]),
+    "coordinates": lambda value: things()["components"].inverse_transform(value),
+    "start of a search": lambda value: things()["components"].inverse_transform(
+        np.ones((3, 2)), start=value
+    ),
     "memory": lambda value: rs.collect(things()["a map"], np.zeros((9, 2)), memory=value),
 }
 
@@ -281,6 +285,30 @@ def test_a_seed_may_have_any_number_of_digits():
     """It counts nothing: all digits go into what is drawn."""
     assert rs.HoldOut(0.1, seed=10**40).seed == 10**40
     assert rs.plan(things()["source"], n_features=8, seed=10**40).n_rows == 120
+
+
+@pytest.mark.parametrize("ways", [False, True])
+@pytest.mark.parametrize("shape", [(4, 1), (4, 3), (2,), (2, 2, 2), (0, 2), (4, 0)])
+def test_coordinates_of_another_shape_are_refused_with_it(shape, ways):
+    X = things()["an array"]
+    model = rs.KernelPCA(2, fit_inverse_transform=ways, sample_rows=50, **QUIET).fit(X)
+    words = (
+        f"of shape {shape} but it must be an array of numbers (n, 2). Give what transform gives."
+    )
+    with pytest.raises(ValueError, match=re.escape(words)):
+        model.inverse_transform(np.ones(shape))
+    with pytest.raises(TypeError, match=r"T=\[\['a', 'b'\]\] but it must be an array of numbers"):
+        model.inverse_transform([["a", "b"]])
+
+
+def test_a_search_that_starts_at_the_nearest_row_needs_finite_coordinates():
+    model = things()["components"]
+    with pytest.raises(ValueError, match="but it must be finite, where the search starts"):
+        model.inverse_transform([[np.nan, 1.0]])
+    with pytest.raises(
+        ValueError, match=r"of shape \(1, 2\) but it must be .* \(4, 2\)\. Give a row"
+    ):
+        model.inverse_transform(np.ones((4, 2)), start=np.ones((1, 2)))
 
 
 def test_sizes_of_small_types_are_whole_numbers():
