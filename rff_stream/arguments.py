@@ -182,6 +182,16 @@ NOT_NEGATIVE = number("a finite number ≥ 0", lambda value: bool(0 <= value < n
 
 PROBABILITY = number("a probability in (0, 1)", lambda value: bool(0 < value < 1))
 
+ENDS = Rule(
+    "two finite numbers, the lower one first",
+    lambda value: is_several(value) and holds_numbers(value),
+    lambda value: np.shape(value) == (2,) and bool(-np.inf < value[0] < value[1] < np.inf),
+)
+
+ROWS = array_of("an array of numbers (n, d)", None, None)
+
+TEXT = Rule("text", is_string)
+
 OPTIONS = Rule("a mapping, as fsspec takes it", is_mapping, optional=True)
 
 GENERATORS = (np.random.Generator, np.random.RandomState, np.random.SeedSequence)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from rff_stream._array import Float64
 from rff_stream.answers import sensitivity
 from rff_stream.answers.dependence import hsic
 from rff_stream.answers.sensitivity import Relevance, SobolIndices, gradient, gradient_std
+from rff_stream.arguments import SEED_NUMBER, Rule, array_of, is_string, whole, whole_or
 from rff_stream.contracts import RowFunction
 from rff_stream.errors import MODELS, ModelError, takes, warn
 from rff_stream.families.level_intercepts import quantities
@@ -38,6 +40,8 @@ __all__ = [
     "relevance",
     "sobol_indices",
 ]
+
+GRID = whole_or(array_of("an array of numbers (g,)", None))
 
 
 @takes(MODELS, remedy="Give a fitted model.")
@@ -241,7 +245,7 @@ def dependence_drift(
     if reference is None:
         total = sum(list(groups.values())[1:], start=next(iter(groups.values())))
         return {label: (total - each).change(each) for label, each in groups.items()}
-    if reference not in groups:
+    if not isinstance(reference, Hashable) or reference not in groups:
         raise ValueError(
             f"reference={reference!r} but the groups are {', '.join(map(str, groups))}. Name one "
             "of them."
@@ -283,6 +287,8 @@ def sobol_indices(model: Any, *, size: int = 8192, random_state: int = 0) -> Sob
     >>> rs.inspect.sobol_indices(model, size=512).first.round(1).ravel().tolist()  # 1 : 4
     [0.2, 0.8]
     """
+    whole(1).check("size", size)
+    replace(SEED_NUMBER, optional=True).check("random_state", random_state)
     function, rows = _function_of(model), _sample_of(model)
     return sensitivity.sobol_indices(function, rows, size=size, random_state=random_state)
 
@@ -322,8 +328,9 @@ def partial_dependence(
     1.0
     """
     inputs = model._require_fit().columns.inputs
-    if name not in inputs:
-        raise ValueError(f"{name!r} is not among the inputs {list(inputs)}. Name one of them.")
+    known = f"one of the inputs {list(inputs)}"
+    Rule(known, is_string, lambda value: value in inputs, "Name one of them.").check("name", name)
+    GRID.check("grid", grid)
     rows, column = _sample_of(model), inputs.index(name)
     values = np.asarray(grid, np.float64)
     if values.ndim == 0:

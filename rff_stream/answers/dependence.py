@@ -16,6 +16,8 @@ import numpy as np
 from scipy import linalg, stats
 
 from rff_stream._array import Float64
+from rff_stream.arguments import SEED, Rule, is_whole
+from rff_stream.arguments import whole as whole_number
 from rff_stream.errors import takes
 from rff_stream.moments import Moments, total
 from rff_stream.systems.normal_equations import scatter_about
@@ -88,6 +90,9 @@ def hsic(
     >>> hsic(rs.collect(both, x), 32).p_value < 1e-6
     True
     """
+    Rule("a whole number", is_whole).check("split", split)
+    whole_number(1).check("n_signs", n_signs)
+    SEED.check("random_state", random_state)
     blocks = _RunCovariances.of(moments, split)
     x, y = linalg.eigvalsh(blocks.xx), linalg.eigvalsh(blocks.yy)
     return _test_independence(blocks, x, y, n_signs, random_state)

@@ -20,9 +20,9 @@ from scipy.fft import next_fast_len
 
 from rff_stream._array import Array, Float64
 from rff_stream.arguments import (
+    ENDS,
     POSITIVE,
     Rule,
-    holds_numbers,
     is_mapping,
     is_several,
     is_whole,
@@ -56,12 +56,6 @@ Trend = Literal["constant", "linear"]
 
 
 BY_COLUMN = Rule("a mapping of columns", is_mapping, optional=True)
-
-ENDS = Rule(
-    "two finite numbers, the lower one first",
-    lambda value: is_several(value) and holds_numbers(value),
-    lambda value: bool(len(value) == 2 and -np.inf < value[0] < value[1] < np.inf),
-)
 
 MODES_OF_AXES = Rule(
     f"{whole(1).words} for each axis",

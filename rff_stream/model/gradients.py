@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Float64
+from rff_stream.arguments import Rule, is_whole
 from rff_stream.errors import ModelError
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.level_intercepts import coded_inputs, quantities
@@ -105,8 +106,9 @@ def metric_statistic(model: Any, n_directions: int | None) -> MetricStepStatisti
             "inputs themselves would see a few rows alone. Give inputs whose tails are not heavy, "
             "their logarithms say, and fit again."
         )
-    if n_directions is not None and not 1 <= n_directions <= d:
-        raise ValueError(f"n_directions={n_directions!r} but it must be from 1 to {d}, the inputs.")
+    Rule(
+        f"from 1 to {d}, the inputs", is_whole, lambda value: 1 <= value <= d, optional=True
+    ).check("n_directions", n_directions)
     found, mean = of_sample(model, every=True), answer.mean()
     rows = fitted.sampled_rows
     x, y, w = rows[:, :d], rows[:, d:-1], rows[:, -1]

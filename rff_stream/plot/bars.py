@@ -9,11 +9,14 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.answers.learning_curves import group_errors
+from rff_stream.arguments import Rule, is_mapping, is_several, is_string
 from rff_stream.errors import MODELS, takes
+from rff_stream.moments import Moments
 from rff_stream.plot.canvas import (
     COLOURS,
     GREY,
     axes,
+    check_target,
     fold_labels,
     legend_above,
     plain_text,
@@ -28,13 +31,24 @@ if TYPE_CHECKING:
     from rff_stream.answers.dependence import Dependence
     from rff_stream.answers.maximum_mean_discrepancy import TwoSample
     from rff_stream.answers.sensitivity import Relevance, SobolIndices
-    from rff_stream.moments import Moments
     from rff_stream.planning import Plan
 
 MIB = 2**20  # bytes
 
 RARE = 0.05
 """p-value below which a bar is marked, divided by the number of bars (Bonferroni)."""
+
+GROUPS = Rule(
+    "a mapping of labels to Moments",
+    lambda value: is_mapping(value) and all(isinstance(each, Moments) for each in value.values()),
+    lambda value: len(value) > 0,
+    remedy="Give collect(model.features_, …, by=…).",
+)
+
+NAMES = Rule(
+    "a list of names", lambda value: is_several(value) and all(map(is_string, value)),
+    remedy="Give model.columns_.inputs.",
+)  # fmt: skip
 
 
 @takes(MODELS, remedy="Give a fitted KernelRidge with n_components.", has="coef_")
@@ -51,7 +65,8 @@ def residuals(
     ax : Axes, optional
     target : int
     """
-    _require_groups(groups)
+    GROUPS.check("groups", groups)
+    check_target(target, len(model.columns_.targets))
     found = [group_errors(part, model.coef_, model.intercept_) for part in groups.values()]
     bias = np.array([each.bias[target] for each in found])
     rmse = np.array([each.rmse[target] for each in found])
@@ -133,6 +148,8 @@ def sensitivity(
     >>> [label.get_text() for label in ax.get_xticklabels()]
     ['x1', 'x0']
     """
+    NAMES.check("names", names)
+    check_target(target, found.total.shape[1])
     if len(names) != len(found.total):
         raise ValueError(
             f"{len(names)} names were given for {len(found.total)} inputs. Give one for each."

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
+from rff_stream.arguments import Rule, array_of, array_shape, is_whole
 from rff_stream.errors import ModelError
 from rff_stream.predictors import LinearPredictor
 
@@ -41,8 +42,41 @@ MOST_LABELS = 24  # under an axis of 6 inches, a quarter of an inch each
 TWO_DECADES = 100.0  # within them powers of ten alone label too little
 
 
+AXES = Rule(
+    "Axes of matplotlib",
+    lambda value: hasattr(value, "get_xlim"),
+    remedy="Give one of plt.subplots(), or leave ax out.",
+    optional=True,
+)
+
+ROWS_AND_VALUES = Rule(
+    "a pair of arrays, of rows and of a value for each",
+    lambda value: isinstance(value, tuple | list | np.ndarray),
+    lambda value: len(value) == 2 and (array_shape(value[0]) or (-1,))[0] == np.size(value[1]),
+    optional=True,
+)  # fmt: skip
+
+
+def check_target(target: int, count: int) -> None:
+    """Refuse what is not the position of one of so many targets, or classes."""
+    Rule(
+        f"a position from 0 to {count - 1}, of a target or class", is_whole,
+        lambda value: -count <= value < count,
+    ).check("target", target)  # fmt: skip
+
+
+def checked_box(box: Any, d: int) -> Float64:
+    """Lowest and highest values (2, d) as they were given.
+
+    Raises TypeError or ValueError: they are none.
+    """
+    array_of(f"an array of numbers (2, {d}): lowest values, highest values", 2, d).check("box", box)
+    return np.asarray(box, np.float64)
+
+
 def axes(ax: Axes | None) -> Axes:
     """The axes given, or those of a new figure."""
+    AXES.check("ax", ax)
     if ax is not None:
         return ax
     try:

