@@ -95,6 +95,7 @@ class Program(click.Group):
         make_readable()
         with one_line_notes(debug), sigterm_interrupts():
             try:
+                check_words(given)
                 code = super().main(
                     given, prog_name or self.name, complete_var, standalone_mode=False, **extra
                 )
@@ -114,6 +115,22 @@ class Program(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
             raise (StoppedBySystem() if isinstance(error, Terminated) else Stopped()) from error
+
+
+def check_words(given: Sequence[str]) -> None:
+    """Refuse an empty text: no name, path or number is one.
+
+    Raises UsageError: with the option before it; other words may hold secrets.
+    """
+    for before, word in zip(("", *given), given, strict=False):
+        name, equals, value = word.partition("=")
+        if not word or (equals and not value and name.startswith("-")):
+            option = name or before.partition("=")[0]
+            where = f"The text after {option}" if option.startswith("-") else "An argument"
+            raise click.UsageError(
+                f"{where} is empty, but a name, a path or a number has at least one character. "
+                "Give one, or leave it out; a variable of the shell that is not set is empty."
+            )
 
 
 def report(error: Exception, debug: bool) -> int:

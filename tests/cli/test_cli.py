@@ -165,6 +165,13 @@ def test_without_a_command_help_is_shown_and_the_exit_code_is_2(cli: Cli) -> Non
         (["predict", "DATA", "DATA"], "--output"),
         (["score", "no-model", "DATA"], "no-model does not exist"),
         (["demo", "--days", "1"], "x>=2"),
+        (["demo", "--output", ""], "The text after --output is empty"),
+        (["demo", "--output="], "The text after --output is empty"),
+        (["fit", "DATA", *SMALL, "--batch", ""], "The text after --batch is empty"),
+        (["fit", "DATA", *SMALL, "--memory", ""], "The text after --memory is empty"),
+        (["update", "m.zarr", "DATA", "--by", ""], "The text after --by is empty"),
+        (["novelty", "DATA", "--at", ""], "The text after --at is empty"),
+        (["inspect", ""], "An argument is empty"),
     ],
     ids=lambda each: each if isinstance(each, str) else None,
 )
@@ -565,8 +572,9 @@ MARKER = "hunter2secret"
         ["memory://nowhere/cube.zarr", "--storage-options", f'{{"token": "{MARKER}"}}'],
         ["memory://nowhere/cube.zarr", "--storage-options", f'{{"token": "{MARKER}"'],
         ["DATA", "--model", f"memory://u:{MARKER}@host/m.zarr"],
+        ["DATA", "--storage-options", f'{{"token": "{MARKER}"}}', ""],
     ],
-    ids=["password", "signature", "option", "option-broken", "model"],
+    ids=["password", "signature", "option", "option-broken", "model", "before-empty"],
 )
 @pytest.mark.parametrize("debug", [False, True], ids=["", "debug"])
 def test_secrets_are_never_printed(cli: Cli, data: Path, words: list[str], debug: bool) -> None:
