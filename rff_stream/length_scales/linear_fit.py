@@ -15,7 +15,7 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.length_scales.left_out import LEAST_REST
 
-PENALTIES = 10.0 ** np.arange(-8.0, 1.0, 2.0)
+PENALTIES = 10.0 ** np.arange(-8.0, 2.0)
 """ρ that are compared, in units of the variances of inputs."""
 
 
@@ -35,7 +35,8 @@ class LinearFit:
         """The line of rows x (n, d) and y (n, T) with weights w (n,)."""
         n, origin, middle = float(w.sum()), np.average(x, 0, w), np.average(y, 0, w)
         spread = np.sqrt(np.average((x - origin) ** 2, 0, w))
-        unit = np.where(spread > 0, 1 / np.where(spread > 0, spread, 1.0), 0.0)
+        varies = (x != x[:1]).any(axis=0)  # of equal values the rounded mean is another one
+        unit = np.where(varies, 1 / np.where(varies, spread, 1.0), 0.0)
         u = (x - origin) * unit
         values, vectors = np.linalg.eigh((u * w[:, None]).T @ u / n)
         along, values = u @ vectors, np.maximum(values, 0.0)

@@ -127,6 +127,13 @@ def test_a_line_is_that_of_least_error_at_rows_left_out(rng: Any) -> None:
     np.testing.assert_allclose(trend.variance(x), reach[:, None] * [2.0, 3.0])
 
 
+def test_an_input_that_is_constant_in_the_rows_of_a_line_has_no_slope(rng: Any) -> None:
+    """Its mean is rounded, and its deviation was 1e-17: slopes of 1e8 for rows where it differs."""
+    x = np.column_stack([rng.normal(size=90), np.full(90, 0.1)])
+    line = LinearFit.of(x, x[:, :1] + 0.1 * rng.normal(size=(90, 1)), np.ones(90))
+    assert line.slopes[1, 0] == 0 and (line.root[1] == 0).all()
+
+
 def heavy(rng: Any, n: int) -> tuple[Any, Any]:
     """A line of an input with rare large values, and waves of its logarithm."""
     X = np.column_stack([rng.lognormal(0, 1.5, n), rng.uniform(-2, 2, (n, 2))])
