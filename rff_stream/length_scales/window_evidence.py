@@ -50,8 +50,8 @@ below which a search ends."""
 FAILED = 1e300  # −log p of a matrix that has no factor: a line search steps back
 
 SPREAD = 1.0
-"""Standard deviation, a priori, of the entries of a metric about where its search begins: a
-matrix of many inputs has more entries than few rows can tell."""
+"""Standard deviation, a priori, of the entries of a metric about where its search begins, and of
+logarithms of length-scales about their mean: few rows cannot tell so many numbers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,9 +130,13 @@ class WindowEvidence:
     def climb_scales(
         self, kernel: ExactKernel, alpha: float, *, ard: bool, iterations: int = 60
     ) -> MetricFit:
-        """The best length-scale for all columns of xA, or with ``ard`` one for each."""
+        """The best length-scale for all columns of xA, or with ``ard`` one for each.
+
+        A priori the logarithms of the latter are near to their mean.
+        """
         k = self._matrix.shape[1]
         alike = not ard and self._keeps_distances(kernel)
+        prior = 0.5 / (SPREAD**2 * self.freedom)
 
         def of_distances(point: Float64) -> tuple[float, Float64]:
             at, factor = float(np.exp(point[-1])), float(np.exp(-point[0]))
@@ -146,7 +150,11 @@ class WindowEvidence:
             to_scale = np.zeros(k)
             for each, slope in zip(rows, slopes, strict=True):
                 to_scale -= slope if slope.ndim == 1 else (each * slope).sum(axis=0)
-            return value, np.r_[to_scale if ard else to_scale.sum(), to_alpha]
+            if not ard:
+                return value, np.r_[to_scale.sum(), to_alpha]
+            moved = point[:-1] - point[:-1].mean()
+            value += prior * float(moved @ moved)
+            return value, np.r_[to_scale + 2 * prior * moved, to_alpha]
 
         bound = float(np.log(RANGE))
         start = np.zeros(k if ard else 1)
