@@ -15,7 +15,8 @@
 
 Of many inputs the numbers of a metric are as many as the rows. So a few directions are found, by
 slopes that two halves share, before all else: from one length-scale for all inputs, or from the
-inputs that stand out. The rows that judge took no part in what they judge.
+inputs that stand out. The rows that judge took no part in what they judge; where rows are one set a
+quarter is too few to tell, so all judge, and each input may have a length-scale from the beginning.
 
 A search goes on with what is within reach of the best, by paired differences of squared errors,
 and while there is something left of its budget.
@@ -52,13 +53,7 @@ from rff_stream.length_scales.holes import (
     holes_of,
     seconds_of_holes,
 )
-from rff_stream.length_scales.left_out import (
-    LEAST_REST,
-    CellShape,
-    cut,
-    left_out_errors,
-    merge_inputs,
-)
+from rff_stream.length_scales.left_out import CellShape, cut, left_out_errors, merge_inputs
 from rff_stream.length_scales.linear_fit import LinearFit
 from rff_stream.length_scales.relevant_inputs import (
     inputs_of_sizes,
@@ -488,7 +483,7 @@ class MapSearch:
         self.rows, self.blocks = scaled(self.rows), [scaled(each) for each in self.blocks]
         started = time.process_time()
         self.budget.reserve = self._seconds_to_judge(min(len(self.rows.x), JUDGED_ROWS), self.shape)
-        if self.of_many_inputs:
+        if self.of_many_inputs and len(self.rows.x) > ONE_SET:
             self._keep_rows()
         self.unit = input_scale(self.rows)
         first = self._first_scales()
@@ -618,13 +613,13 @@ class MapSearch:
         """
         region = max(self.regions_before_trend or self.regions, key=lambda each: len(each.x))
         n, count = len(region.x), min(len(region.x), RIVAL_ROWS)
-        if self.compares_scales or n <= max(NEIGHBOURS, region.x.shape[1] + 1):
+        if self.compares_scales or n <= NEIGHBOURS:
             return {}
         x, y = region.x / input_scale(region), region.y
         missed = {f"{NEIGHBOURS} neighbours": y[:count] - _near_means(x, y, count)}
-        basis, _ = np.linalg.qr(np.column_stack([np.ones(n), x]))
-        left = 1 - np.einsum("ij,ij->i", basis, basis)
-        missed["a line"] = (y - basis @ (basis.T @ y)) / np.maximum(left, LEAST_REST)[:, None]
+        line = LinearFit.of(x, y, region.w)
+        rest = 1 - line.leverage(x, region.w)
+        missed["a line"] = line.residuals(x, y) / rest[:, None]
         return {name: float(np.sqrt((each**2).mean())) for name, each in missed.items()}
 
     def _take_metrics(self) -> None:
@@ -749,8 +744,9 @@ class MapSearch:
         """Length-scales of one kernel, from several starts and then in its own units."""
         kernel = self.kernels[0] if len(self.kernels) == 1 else FIRST
         spread = self.unit
-        if self.of_many_inputs:
-            return self._first_of_many(kernel)
+        many = [self._first_of_many(kernel)] if self.of_many_inputs else []
+        if many and (self.judges is not None or not self.ard):
+            return many[0]
         steps = np.median([neighbour_scale(block.x) for block in self.blocks], axis=0)
         windows = self._windows(np.diag(1 / steps), *FIRST_WINDOWS)
         matrices = [best_start(windows, kernel, unit, self.budget) for unit in (spread, steps)]
@@ -761,7 +757,7 @@ class MapSearch:
             climb_from(windows, kernel, each, self.ard, self._steps(FIRST_STEPS), self.budget)
             for each in matrices
         ]
-        best = max(found, key=lambda each: each.log_evidence)
+        best = max(many + found, key=lambda each: each.log_evidence)
         return self._with_hidden_inputs(windows, best) if self.ard else best
 
     def _with_hidden_inputs(self, windows: Sequence[RowWindow], first: MetricFit) -> MetricFit:

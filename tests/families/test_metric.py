@@ -179,7 +179,7 @@ def wide_rows(n, d, rng):
 def test_of_many_inputs_a_few_directions_are_found(rng):
     """A matrix of 60² entries was not tried: there was no metric for more than 48 inputs."""
     X, y, truth = wide_rows(1100, 60, rng)
-    asked: dict[str, Any] = {"progress": False, "random_state": 0, "search_seconds": 1.0}
+    asked: dict[str, Any] = {"progress": False, "random_state": 0, "search_seconds": 4.0}
     model = rs.GaussianProcessRegressor(kernel="gaussian", **asked)
     model.fit(X[:700], y[:700])
     encoding = getattr(model.features_, "encoding", None) or model.features_.maps[0].encoding
@@ -415,17 +415,17 @@ def of_many(x, y, **choices):
 
 def test_of_many_inputs_a_few_that_matter_are_found(rng):
     """A length-scale for each of 1,000 inputs, found on a few rows, saw nothing (R² .5)."""
-    x = rng.standard_normal((700, 80))
+    x = rng.standard_normal((900, 80))
     signal = np.sin(2 * x[:, :1]) + x[:, 1:2] * x[:, 2:3] + x[:, 4:5]
     found, search = of_many(
-        x, signal + 0.1 * rng.standard_normal((700, 1)), budget=SearchBudget(1.0)
+        x, signal + 0.1 * rng.standard_normal((900, 1)), budget=SearchBudget(1.0)
     )
     assert found.left_out_error < 0.4
     weight = np.abs(found.matrix).max(axis=1)
     assert set(np.argsort(-weight)[:4].tolist()) == {0, 1, 2, 4}
     # The rows that judge took no part: what the search sees are others
     judged = np.concatenate([each.x for each in search.regions])[search.judges]
-    assert len(judged) + len(search.rows.x) == 700 and 100 < len(judged) < 250
+    assert len(judged) + len(search.rows.x) == 900 and 150 < len(judged) < 300
     assert found.n_rows == len(judged)
 
 
@@ -493,9 +493,9 @@ def test_noise_of_many_inputs_gives_no_directions(rng):
 
 def test_copies_of_a_row_judge_together(rng):
     """Else a row that the search saw would judge what it found."""
-    x = np.repeat(rng.standard_normal((300, 60)), 2, axis=0)
+    x = np.repeat(rng.standard_normal((450, 60)), 2, axis=0)
     found, search = of_many(
-        x, x[:, :1] + 0.1 * rng.standard_normal((600, 1)), budget=SearchBudget(0.5)
+        x, x[:, :1] + 0.1 * rng.standard_normal((900, 1)), budget=SearchBudget(0.5)
     )
     judged = np.concatenate([each.x for each in search.regions])[search.judges]
     seen = {tuple(row) for row in search.rows.x.tolist()}

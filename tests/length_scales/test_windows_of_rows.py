@@ -14,6 +14,7 @@ from rff_stream.families.windows_of_pilot import neighbouring_rows
 from rff_stream.kernels import RadialKernel
 from rff_stream.length_scales.budget import SearchBudget, seconds_of_look
 from rff_stream.length_scales.left_out import CellShape, left_out_errors, merge_inputs
+from rff_stream.length_scales.linear_fit import PENALTIES
 from rff_stream.length_scales.map_search import MapSearch, SearchRecord, search_map
 from rff_stream.length_scales.window_evidence import (
     MetricFit,
@@ -372,19 +373,53 @@ def search_cost_of_start(n_rows):
     return 3 * (5 + 2 * 2 * 20) * seconds_of_look(n_rows, 3, radial=True)
 
 
+def test_length_scales_are_near_to_each_other_a_priori(rng):
+    """log p − Σ (log ℓ − mean)²/2 is what is found, and is greatest there."""
+    x = rng.normal(size=(60, 5))
+    y = np.sin(2 * x[:, :1]) + 0.3 * rng.normal(size=(60, 1))
+    windows = [RowWindow(x, y, np.ones(60))]
+    found = WindowEvidence(windows, np.eye(5) / 3).climb_scales(rs.Gaussian(), 0.3, ard=True)
+
+    def log_p(scales):
+        evidence = WindowEvidence(windows, np.diag(np.exp(-scales)))
+        return -evidence.freedom * evidence.at(found.kernel, 1.0, found.alpha)
+
+    best = -np.log(found.matrix.diagonal())
+    prior = np.square(best - best.mean()).sum() / 2
+    assert found.log_evidence == pytest.approx(log_p(best) - prior)
+    steps = np.vstack([np.eye(5), -np.eye(5)])
+    for step in steps / 2:
+        moved = best + step
+        after = log_p(moved) - np.square(moved - moved.mean()).sum() / 2
+        assert after < log_p(best) - prior + 0.1 * 6  # the gain of a last step, for six numbers
+
+
+def test_few_rows_of_many_inputs_are_looked_at_whole(rng):
+    """Sixty inputs of 150 rows: a quarter of them that judged alone told a line from nothing."""
+    x = rng.normal(size=(150, 60))
+    y = (x[:, :8].sum(axis=1) + 0.5 * rng.normal(size=150))[:, None]
+    rows = RowWindow(x, y, np.ones(150))
+    found = search(rows, [rs.Gaussian(), rs.Matern(nu=1.5)], CellShape(150, 150))
+    assert found.n_rows == 150 and found.left_out_error < 0.5
+
+
 def test_simple_rules_are_compared_at_rows_that_they_did_not_see(rng):
     x = rng.normal(size=(100, 2))
     y = x[:, :1] + 0.3 * rng.normal(size=(100, 1))
     found = search(RowWindow(x, y, np.ones(100)), [rs.Gaussian()], CellShape(100, 100))
     u, t = x / x.std(axis=0), (y - y.mean()) / y.std()
-    line, near = [], []
+    lines, near = np.empty((len(PENALTIES), 100)), []
     for i in range(100):
         kept = np.arange(100) != i
-        design = np.column_stack([np.ones(100), u])
-        coef = np.linalg.lstsq(design[kept], t[kept], rcond=None)[0]
-        line.append(t[i, 0] - design[i] @ coef[:, 0])
+        middle, mean = u[kept].mean(axis=0), t[kept].mean()
+        moved = u[kept] - middle
+        for place, each in enumerate(PENALTIES):  # over 100 rows: each row by 1/100
+            gram = moved.T @ moved + 100 * each * np.eye(2)
+            slopes = np.linalg.solve(gram, moved.T @ (t[kept, 0] - mean))
+            lines[place, i] = t[i, 0] - mean - (u[i] - middle) @ slopes
         order = np.argsort(((u[kept] - u[i]) ** 2).sum(axis=1))[:5]
         near.append(t[i, 0] - t[kept][order].mean())
+    line = min(lines, key=lambda each: (each**2).sum())
     expected = {"5 neighbours": near, "a line": line}
     for name, missed in expected.items():
         assert found.rivals[name] == pytest.approx(np.sqrt(np.mean(np.square(missed))))
