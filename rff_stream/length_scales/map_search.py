@@ -688,6 +688,8 @@ class MapSearch:
     ) -> MetricFit:
         """Go on with what a line of the inputs leaves if it is predicted better.
 
+        Of rows that are one set unless it is predicted worse, if a line alone says nearly as much:
+        few rows tell a line first of all.
         ``plain`` are the rows before scores, less their ``middle``; y is in units of ``targets``.
         """
         started, kept = time.process_time(), (self.rows, self.blocks, self.regions)
@@ -718,7 +720,10 @@ class MapSearch:
         self._judge("what a line leaves", fit, started)
         found = self.candidates.pop()
         self.first_looks = [*(self.first_looks or [of_kernel]), found]
-        if self._is_better(found, of_kernel):
+        may_tie = self.in_rows and len(self.rows.x) <= ONE_SET
+        may_tie = may_tie and not far and not self.of_many_inputs
+        is_worse = self._is_better(of_kernel, found)
+        if self._is_better(found, of_kernel) or (may_tie and not is_worse):
             noise = (errors**2).mean(axis=0) * targets**2
             self.trend = LinearTrend(line.origin + middle, line.slopes * targets, line.root, noise)
             return fit

@@ -14,7 +14,10 @@ from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.families import family_of
 from rff_stream.features.base import map_from_spec
 from rff_stream.features.linear_trend import LinearTrend
+from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.linear_fit import PENALTIES, LinearFit
+from rff_stream.length_scales.map_search import MapSearch, _Candidate
+from rff_stream.length_scales.window_evidence import RowWindow
 from rff_stream.trend.map import TrendFeatures
 
 N = 400
@@ -161,6 +164,29 @@ def test_the_bare_call_takes_a_line_where_it_pays(rng: Any) -> None:
     shown = {each.name for each in fit.choice_.trials}
     assert {"their normal scores", "what a line leaves"} <= shown
     assert repr(fit.features_).startswith("<Trend: a line + ")
+
+
+@pytest.mark.parametrize(
+    ("n", "share", "taken"), [(400, 1, True), (400, 1.3, False), (900, 1, False)]
+)
+def test_of_few_rows_a_line_is_taken_unless_it_is_worse(
+    n: int, share: float, taken: bool, rng: Any
+) -> None:
+    errors = rng.standard_normal((n, 1))
+
+    class Judged(MapSearch):
+        def _judge(self, name: str, fit: Any, started: float, *_: Any, **__: Any) -> None:
+            own = share * errors[::-1] if "leaves" in name else errors
+            found = _Candidate(name, fit.kernel, fit.matrix, fit.alpha, self.shape, own, 0.0)
+            self.candidates.append(found)
+
+    x = rng.standard_normal((n, 2))
+    rows = RowWindow(x, x[:, :1] + 0.1 * rng.standard_normal((n, 1)), np.ones(n))
+    search = Judged(
+        rows, [rows], True, [rs.Gaussian()], CellShape(n, n), rng, metric=False, trends=True
+    )
+    search.run()
+    assert (search.trend is not None) == taken
 
 
 def test_a_curve_has_no_line(rng: Any) -> None:
