@@ -483,7 +483,7 @@ class MapSearch:
         self.rows, self.blocks = scaled(self.rows), [scaled(each) for each in self.blocks]
         started = time.process_time()
         self.budget.reserve = self._seconds_to_judge(min(len(self.rows.x), JUDGED_ROWS), self.shape)
-        if self.of_many_inputs and len(self.rows.x) > ONE_SET:
+        if self.of_many_inputs and not self._is_one_set:
             self._keep_rows()
         self.unit = input_scale(self.rows)
         first = self._first_scales()
@@ -645,6 +645,11 @@ class MapSearch:
         return found
 
     @property
+    def _is_one_set(self) -> bool:
+        """Whether rows are so few that all are looked at together."""
+        return self.in_rows and len(self.rows.x) <= ONE_SET
+
+    @property
     def _sees_all(self) -> bool:
         """Whether windows hold all rows."""
         return self.in_rows and len(self.rows.x) <= SETS_OF_ALL * SET_OF_MANY
@@ -688,8 +693,10 @@ class MapSearch:
     ) -> MetricFit:
         """Go on with what a line of the inputs leaves if it is predicted better.
 
-        Of rows that are one set unless it is predicted worse, if a line alone says nearly as much:
-        few rows tell a line first of all.
+        So few rows that they are one set show a line before they show a curve: with them it goes on
+        so unless that is predicted worse, if a line alone has at most twice the error. Not of many
+        inputs: beside a line their directions were not found.
+
         ``plain`` are the rows before scores, less their ``middle``; y is in units of ``targets``.
         """
         started, kept = time.process_time(), (self.rows, self.blocks, self.regions)
@@ -720,10 +727,11 @@ class MapSearch:
         self._judge("what a line leaves", fit, started)
         found = self.candidates.pop()
         self.first_looks = [*(self.first_looks or [of_kernel]), found]
-        may_tie = self.in_rows and len(self.rows.x) <= ONE_SET
-        may_tie = may_tie and not far and not self.of_many_inputs
-        is_worse = self._is_better(of_kernel, found)
-        if self._is_better(found, of_kernel) or (may_tie and not is_worse):
+        if self._is_one_set and not far and not self.of_many_inputs:
+            takes_line = not self._is_better(of_kernel, found)
+        else:
+            takes_line = self._is_better(found, of_kernel)
+        if takes_line:
             noise = (errors**2).mean(axis=0) * targets**2
             self.trend = LinearTrend(line.origin + middle, line.slopes * targets, line.root, noise)
             return fit
@@ -746,7 +754,10 @@ class MapSearch:
     # ------------------------------------------------------------------------ length-scales
 
     def _first_scales(self) -> MetricFit:
-        """Length-scales of one kernel, from several starts and then in its own units."""
+        """Length-scales of one kernel, from several starts and then in its own units.
+
+        Of many inputs by :meth:`_first_of_many`; where all rows judge, by what has more evidence.
+        """
         kernel = self.kernels[0] if len(self.kernels) == 1 else FIRST
         spread = self.unit
         many = [self._first_of_many(kernel)] if self.of_many_inputs else []

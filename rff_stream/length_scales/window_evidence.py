@@ -79,7 +79,7 @@ class MetricFit:
     kernel: ExactKernel  # of length-scale 1
     matrix: Float64  # A (d, k)
     alpha: float  # σₙ²/σ_f² of a row of weight 1
-    log_evidence: float  # Σ log p of the windows
+    log_evidence: float  # Σ log p of the windows, and log p of the numbers a priori
 
     @property
     def own_kernel(self) -> ExactKernel:

@@ -45,7 +45,7 @@ GROUPS = Rule(
     remedy="Give collect(model.features_, …, by=…).",
 )
 
-NAMES = Rule(
+INPUT_NAMES = Rule(
     "a list of names", lambda value: is_several(value) and all(map(is_string, value)),
     remedy="Give model.columns_.inputs.",
 )  # fmt: skip
@@ -148,7 +148,7 @@ def sensitivity(
     >>> [label.get_text() for label in ax.get_xticklabels()]
     ['x1', 'x0']
     """
-    NAMES.check("names", names)
+    INPUT_NAMES.check("names", names)
     check_target(target, found.total.shape[1])
     if len(names) != len(found.total):
         raise ValueError(

@@ -395,7 +395,7 @@ def test_length_scales_are_near_to_each_other_a_priori(rng):
 
 
 def test_few_rows_of_many_inputs_are_looked_at_whole(rng):
-    """Sixty inputs of 150 rows: a quarter of them that judged alone told a line from nothing."""
+    """A quarter of 150 rows judged alone, which is too few."""
     x = rng.normal(size=(150, 60))
     y = (x[:, :8].sum(axis=1) + 0.5 * rng.normal(size=150))[:, None]
     rows = RowWindow(x, y, np.ones(150))
