@@ -27,7 +27,7 @@ from rff_stream.cells.posterior import LocalPosterior, combine_trees, far_share
 from rff_stream.cells.spectrum import TreeCells
 from rff_stream.families.protocol import Totals
 from rff_stream.features import Projection
-from rff_stream.length_scales.map_search import MOST_OF_METRIC, SEEN, numbers_of
+from rff_stream.length_scales.map_search import MOST_OF_METRIC, SEEN, SearchRecord, numbers_of
 
 POWERS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Candidates for p in ω ∝ v⁻ᵖ; 0 is the plain mean of the trees. Leave-one-out errors choose."""
@@ -112,12 +112,13 @@ def numbers_found(totals: Totals, n: float) -> float:
     """
     if "choice" not in totals.scales:
         return 0
+    found = SearchRecord.of(totals.scales["choice"]).n_numbers
     encoding = totals.features.encoding
     metric = getattr(encoding, "second", encoding)
-    if isinstance(metric, Projection):
-        few = metric.n_components <= MOST_OF_METRIC
-        return numbers_of(metric.matrix) if few else min(numbers_of(metric.matrix), n / SEEN)
-    return int(np.size(totals.features.kernel.length_scale))
+    if not isinstance(metric, Projection):
+        return int(np.size(totals.features.kernel.length_scale)) if found is None else found
+    found = numbers_of(metric.matrix) if found is None else found
+    return found if metric.n_components <= MOST_OF_METRIC else min(found, n / SEEN)
 
 
 def unknown_noise_factor(freedom: int) -> float:

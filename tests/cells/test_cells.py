@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import operator
 import pickle
 from dataclasses import replace
@@ -746,10 +747,14 @@ def test_variances_grow_by_what_numbers_found_on_the_same_rows_save(rng):
     )
     np.testing.assert_allclose(found.inflation**2, 1.2 * plain.inflation**2, rtol=1e-12)
     turned = replace(features, encoding=Projection(np.eye(2) + 0.5, np.zeros(2)))
-    searched = {"choice": np.ones(1)}
-    asked = [(features, {}), (features, searched), (turned, searched)]
+    plain_record = {"taken": "one", "n_rows": 200, "trials": []}
+    searched, one = (
+        {"choice": np.frombuffer(json.dumps(plain_record | more).encode(), np.uint8).astype(int)}
+        for more in ({}, {"n_numbers": 1})
+    )  # models stored before say no number
+    asked = [(features, {}), (features, searched), (turned, searched), (features, one)]
     counts = [numbers_found(Totals(each, {}, moments, scales=of), 100) for each, of in asked]
-    assert counts == [0, 2, 3]
+    assert counts == [0, 2, 3, 1]
     # Of many directions an eighth of the rows gave the slopes, and no more numbers
     wide = replace(features, encoding=Projection(np.eye(80)[:, :60], np.zeros(80)))
     assert numbers_found(Totals(wide, {}, moments, scales=searched), 100) == 100 / SEEN

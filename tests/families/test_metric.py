@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -369,6 +370,20 @@ def test_numbers_of_a_metric_are_those_of_its_products(rng):
     A = rng.standard_normal((5, 5))
     assert count(A) == 15  # a symmetric matrix
     assert count(A[:, :1]) == 5 and count(A[:, :2]) == 9
+
+
+def test_one_length_scale_is_taken_where_many_save_what_chance_saves(rng):
+    """60 length-scales found on 150 rows have left-out errors that are too small: 210/90."""
+    X, shape, unit = rng.standard_normal((150, 60)), CellShape(150, 150), rng.uniform(0.1, 9, 60)
+    rows = RowWindow(X * unit, rng.standard_normal((150, 1)), np.ones(150))
+    search = MapSearch(rows, [rows], True, [rs.Gaussian()], shape, rng, unit=unit, regions=[rows])
+    for name, matrix in (("one", np.eye(60) / 8), ("each", np.diag(rng.uniform(0.01, 0.2, 60)))):
+        search._judge(name, MetricFit(rs.Gaussian(), matrix / unit[:, None], 0.1, np.nan), 0.0)
+    one, each = search.candidates
+    assert (one.n_found, each.n_found) == (1, 60)
+    for share, taken in ((0.45, "one"), (0.42, "each")):  # on both sides of 90·151/(210·149)
+        search.candidates = [one, replace(each, errors=one.errors * np.sqrt(share))]
+        assert search.best.name == taken
 
 
 @pytest.mark.parametrize("features", ["whole", "local"])
