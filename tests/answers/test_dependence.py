@@ -96,10 +96,10 @@ def test_series_need_runs_of_rows():
     """Two independent series with a long memory: rows as units see dependence, runs do not."""
 
     def draw(rng):
-        return np.column_stack([autoregression(rng, 2000, 0.9) for _ in range(2)])
+        return np.column_stack([autoregression(rng, 1000, 0.9) for _ in range(2)])
 
     rows = p_values(draw, 60, lambda x: hsic(accumulate(PAIR, x), 20).p_value)
-    runs = p_values(draw, 150, lambda x: hsic(runs_of(PAIR, x, 32), 20, n_signs=999).p_value)
+    runs = p_values(draw, 150, lambda x: hsic(runs_of(PAIR, x, 16), 20, n_signs=999).p_value)
     assert share_below(rows) > 0.3
     # 99.9 % of binomial shares of 150 are below .12; runs of 62 rows forget 20 of them
     assert share_below(runs) < 0.12
@@ -109,7 +109,7 @@ def test_series_need_runs_of_rows():
         x[:, 1] = 0.4 * x[:, 0] ** 2 + x[:, 1]
         return x
 
-    runs = p_values(together, 30, lambda x: hsic(runs_of(PAIR, x, 32), 20, n_signs=999).p_value)
+    runs = p_values(together, 30, lambda x: hsic(runs_of(PAIR, x, 16), 20, n_signs=999).p_value)
     assert share_below(runs) > 0.9
 
 
