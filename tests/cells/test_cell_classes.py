@@ -114,7 +114,7 @@ def test_classes_are_weighted_and_searched_for(rng: Any) -> None:
 
 
 def test_length_scales_are_searched_for_on_windows_of_rows(rng: Any) -> None:
-    X, y = rows(rng, 1000, classes=12)
+    X, y = rows(rng, 1000, classes=6)
     fit = model(length_scale="median", alpha="sample").fit(X[:800], y[:800])
     assert np.shape(fit.length_scale_) == (2,)
     known = model(length_scale=1.0, alpha="sample").fit(X[:800], y[:800])
@@ -122,21 +122,21 @@ def test_length_scales_are_searched_for_on_windows_of_rows(rng: Any) -> None:
 
 
 def test_the_map_is_chosen_where_nothing_is_said(rng: Any, tmp_path: Any) -> None:
-    X, y = rows(rng, 1400)
-    fit = rs.KernelClassifier(random_state=0, progress=False).fit(X[:1000], y[:1000])
+    X, y = rows(rng, 900)
+    fit = rs.KernelClassifier(random_state=0, progress=False).fit(X[:500], y[:500])
     assert fit.choice_.taken in fit.choice_.names
     assert len(set(fit.choice_.names)) == len(fit.choice_.names)
     assert fit.choice_.errors.min() < 0.8  # of that of the shares of the classes
     assert fit.plan_.n_features == fit.features_.n_components
     one = rs.KernelClassifier(n_components=256, random_state=0, progress=False)
-    assert not hasattr(one.fit(X[:1000], y[:1000]), "choice_")
-    assert fit.score(X[1000:], y[1000:]) > one.score(X[1000:], y[1000:]) - 0.03
+    assert not hasattr(one.fit(X[:500], y[:500]), "choice_")
+    assert fit.score(X[500:], y[500:]) > one.score(X[500:], y[500:]) - 0.03
     fit.save(tmp_path / "model.zarr", moments=True)
     loaded = rs.load(tmp_path / "model.zarr")
     assert loaded.choice_ == fit.choice_
-    loaded.update(X[1000:], y[1000:])
-    assert loaded.n_rows_ == 1400 and loaded.choice_ == fit.choice_
-    later = rs.KernelClassifier(random_state=0, progress=False).partial_fit(X[:300], y[:300])
+    loaded.update(X[500:], y[500:])
+    assert loaded.n_rows_ == 900 and loaded.choice_ == fit.choice_
+    later = rs.KernelClassifier(random_state=0, progress=False).partial_fit(X[:120], y[:120])
     assert later.choice_.taken in later.choice_.names
 
 
@@ -214,16 +214,16 @@ def test_classes_of_a_line_have_its_odds(rng: Any, tmp_path: Any) -> None:
     """Least squares alone had a log-loss of 1.07 times that of logistic regression."""
     from sklearn.linear_model import LogisticRegression
 
-    X, B = rng.normal(size=(2200, 20)), rng.normal(size=(20, 3))
-    y = (X @ B + 2 * rng.gumbel(size=(2200, 3))).argmax(axis=1)
-    fit = rs.KernelClassifier(random_state=0, progress=False).fit(X[:1000], y[:1000])
-    logistic = LogisticRegression().fit(X[:1000], y[:1000])
-    p, best = fit.predict_proba(X[1000:]), logistic.predict_proba(X[1000:])
-    losses = [-np.log(each[np.arange(1200), y[1000:]]).mean() for each in (p, best)]
+    X, B = rng.normal(size=(1800, 10)), rng.normal(size=(10, 3))
+    y = (X @ B + 2 * rng.gumbel(size=(1800, 3))).argmax(axis=1)
+    fit = rs.KernelClassifier(random_state=0, progress=False).fit(X[:600], y[:600])
+    logistic = LogisticRegression().fit(X[:600], y[:600])
+    p, best = fit.predict_proba(X[600:]), logistic.predict_proba(X[600:])
+    losses = [-np.log(each[np.arange(1200), y[600:]]).mean() for each in (p, best)]
     assert losses[0] < 1.03 * losses[1]
-    assert fit._fitted.answer.log_odds.calibration.line.shape == (20, 3)
+    assert fit._fitted.answer.log_odds.calibration.line.shape == (10, 3)
     fit.save(tmp_path / "model.zarr", moments=False)
-    np.testing.assert_array_equal(rs.load(tmp_path / "model.zarr").predict_proba(X[1000:]), p)
+    np.testing.assert_array_equal(rs.load(tmp_path / "model.zarr").predict_proba(X[600:]), p)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

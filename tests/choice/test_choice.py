@@ -229,7 +229,7 @@ def test_what_a_choice_cannot_do_is_said_before_a_row_is_read(rng: Any) -> None:
         fit.moments_ + other.moments_
 
 
-@pytest.mark.parametrize("features", ["whole", CELLS, BOTH], ids=repr)
+@pytest.mark.parametrize("features", [CELLS, BOTH], ids=repr)
 def test_reports_and_pictures_show_any_kind_of_map(features: Any, rng: Any, tmp_path: Any) -> None:
     pytest.importorskip("matplotlib")
     from rff_stream.report import write_report
