@@ -242,7 +242,7 @@ def test_what_was_unsafe_stays_safe_in_a_loaded_model(tmp_path: Any) -> None:
 def test_a_penalty_that_rounding_holds_up_is_said(alpha: str) -> None:
     """Sums in float32 allow no smaller penalty than η, and the criterion asks for one."""
     rng = np.random.default_rng(0)
-    X = rng.uniform(-2, 2, (5000, 2))
+    X = rng.uniform(-2, 2, (600, 2))
     y = np.sin(X[:, 0]) + 0.3 * X[:, 1]
     choices: Any = {"n_components": 128, "length_scale": 2.0, "random_state": 0, "progress": False}
     with pytest.warns(rs.NumericalWarning, match="no smaller one is allowed.*float64"):

@@ -53,7 +53,7 @@ def agree_at_the_seam(model: Any, at: Any = SEAM) -> None:
 def test_a_longitude_that_reaches_around_is_periodic(
     rng: np.random.Generator, asked: dict[str, Any], tmp_path: Any
 ) -> None:
-    data = field(rng, np.arange(0, 360, 9.0))
+    data = field(rng, np.arange(0, 360, 15.0))
     model = rs.GaussianProcessRegressor(**QUIET, **asked).fit(data, "t", inputs=["lat", "lon"])
     assert dict(model.features_.periods) == {1: 360.0}
     agree_at_the_seam(model)
@@ -63,7 +63,7 @@ def test_a_longitude_that_reaches_around_is_periodic(
 
 
 def test_no_longitude_is_outside_of_a_range_that_is_a_circle(rng: np.random.Generator) -> None:
-    data = field(rng, np.arange(0, 360, 9.0))
+    data = field(rng, np.arange(0, 360, 15.0))
     model = rs.KernelRidge(**QUIET).fit(data, "t", inputs=["lat", "lon"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -77,13 +77,13 @@ def test_a_region_and_what_is_given_in_degrees_stay_as_they_are(
     rng: np.random.Generator, units: str
 ) -> None:
     """The same bits with units of a longitude and without."""
-    region = field(np.random.default_rng(0), np.arange(200, 331, 5.0), units)
+    region = field(np.random.default_rng(0), np.arange(200, 331, 8.0), units)
     whole = field(np.random.default_rng(0), np.arange(0, 360, 5.0), units)
     found = rs.KernelRidge(**QUIET).fit(region, "t", inputs=["lat", "lon"])
     given = rs.KernelRidge(length_scale=[20.0, 30.0], **QUIET)
     given.fit(whole, "t", inputs=["lat", "lon"])
     assert not found.features_.periods and not given.features_.periods
-    plain = field(np.random.default_rng(0), np.arange(200, 331, 5.0), "")
+    plain = field(np.random.default_rng(0), np.arange(200, 331, 8.0), "")
     plain = plain.rename(lon="x")
     again = rs.KernelRidge(**QUIET).fit(plain, "t", inputs=["lat", "x"])
     inside = SEAM + np.array([0, 210])

@@ -77,8 +77,7 @@ def test_a_column_of_many_levels_is_an_input_in_every_container(kind: str, tmp_p
     np.testing.assert_array_equal(again.predict(new), fit.predict(new))
 
 
-@pytest.mark.parametrize("kind", [rs.KernelRidge, rs.GaussianProcessRegressor])
-def test_it_is_better_than_one_hot_and_target_encoder_with_ridge(kind: Any) -> None:
+def test_it_is_better_than_one_hot_and_target_encoder_with_ridge() -> None:
     """1,000 levels of 4 rows each: a mean that is not shrunk has the noise of 4 rows."""
     frame, new = table(4000, 1000), table(4000, 1000, seed=9)
     alphas = np.logspace(-3, 4, 15)
@@ -90,7 +89,8 @@ def test_it_is_better_than_one_hot_and_target_encoder_with_ridge(kind: Any) -> N
         columns = make_column_transformer((StandardScaler(), ["a"]), (encoder, ["place"]))
         pipeline = make_pipeline(columns, RidgeCV(alphas)).fit(frame.drop(columns="y"), frame.y)
         errors.append(rmse(pipeline, new.drop(columns="y").assign(y=new.y)))
-    assert rmse(model(kind).fit(frame, "y"), new) < 0.9 * min(errors)
+    for kind in (rs.KernelRidge, rs.GaussianProcessRegressor):
+        assert rmse(model(kind).fit(frame, "y"), new) < 0.9 * min(errors)
 
 
 def test_later_rows_count_as_if_they_had_been_there_and_can_be_forgotten(tmp_path: Path) -> None:
