@@ -745,7 +745,7 @@ def test_levels_whose_shares_a_map_cannot_follow_are_told(loss):
     places = np.stack(np.divmod(np.arange(16), 4), axis=1).astype(float)
     x = np.repeat(places, 30, axis=0)
     y = (x.sum(axis=1) % 2 == 1) ^ (rng.random(480) < 0.2)
-    model = rs.KernelClassifier(loss, n_components=256, random_state=0, progress=False)
+    model = rs.KernelClassifier(loss, n_components=128, random_state=0, progress=False)
     with pytest.warns(NumericalWarning, match="that of other rows with the same inputs is 0.3"):
         model.fit(x, y)
     with warnings.catch_warnings():
@@ -760,11 +760,11 @@ def test_levels_whose_shares_a_map_cannot_follow_are_told(loss):
 def test_a_squared_hinge_of_many_classes_is_calibrated(alpha):
     """Log-loss .70 of scores nearly left out, .41 with the slope and offsets of least loss."""
     rng = np.random.default_rng(0)
-    x, centres = rng.normal(size=(5500, 4)), 1.5 * rng.normal(size=(40, 4))
+    x, centres = rng.normal(size=(4000, 4)), 1.5 * rng.normal(size=(40, 4))
     y = ((x[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1) % 10
-    model = rs.KernelClassifier("squared_hinge", n_components=512, alpha=alpha, random_state=0)
-    model.set_params(progress=False).fit(x[:1500], y[:1500])
-    scores, codes = model.decision_function(x[1500:]), y[1500:]
+    model = rs.KernelClassifier("squared_hinge", n_components=256, alpha=alpha, random_state=0)
+    model.set_params(progress=False).fit(x[:1000], y[:1000])
+    scores, codes = model.decision_function(x[1000:]), y[1000:]
     best = calibrate(scores, codes, np.ones(len(codes)))
     losses = [log_loss(codes, probabilities(odds)) for odds in (scores, best(scores))]
     assert losses[0] < 1.1 * losses[1]

@@ -192,7 +192,7 @@ VALUES = (
 @pytest.mark.parametrize("which", ESTIMATORS)
 def test_a_wrong_parameter_is_refused_by_its_name(which):
     kind, choices = ESTIMATORS[which]
-    X = np.random.default_rng(0).normal(size=(60, 2))
+    X = np.random.default_rng(0).normal(size=(30, 2))
     y = X[:, 0] > 0 if kind is rs.KernelClassifier else X[:, 0]
     known = inspect.signature(kind).parameters
     right = {name: value for name, value in (SMALL | choices).items() if name in known}
