@@ -57,9 +57,14 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, prin
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
+# The garbage collector frees nothing while modules are imported, and looks at all of them often.
+gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Keep the garbage collector from what modules made: it is a twelfth of the CPU seconds."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
