@@ -222,7 +222,7 @@ def test_the_inputs_that_matter_are_looked_for_first():
     assert scales[[3, 11]].max() < 5 < np.delete(scales, [3, 11]).min()
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("share", [3.0, 20.0], ids=["two first", "no pair alone"])
 def test_inputs_that_act_in_products_alone_are_found_by_sizes(share, seed):
     """Four of 30 inputs; of two or of all no mean of y tells. Before, errors were .7 to 1."""
