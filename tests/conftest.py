@@ -9,7 +9,7 @@ import signal
 import sys
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +57,15 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, prin
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
-# The garbage collector frees nothing while modules are imported, and looks at all of them often.
-gc.disable()
-
-
-def pytest_collection_finish() -> None:
-    """Keep the garbage collector from what modules made: it is a twelfth of the CPU seconds."""
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from what modules make: it is a twelfth of the CPU seconds."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)

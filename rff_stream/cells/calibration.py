@@ -112,13 +112,14 @@ def numbers_found(totals: Totals, n: float) -> float:
     """
     if "choice" not in totals.scales:
         return 0
-    found = SearchRecord.of(totals.scales["choice"]).n_numbers
     encoding = totals.features.encoding
     metric = getattr(encoding, "second", encoding)
-    if not isinstance(metric, Projection):
-        return int(np.size(totals.features.kernel.length_scale)) if found is None else found
-    found = numbers_of(metric.matrix) if found is None else found
-    return found if metric.n_components <= MOST_OF_METRIC else min(found, n / SEEN)
+    mixed = isinstance(metric, Projection)
+    found = SearchRecord.of(totals.scales["choice"]).n_free
+    if found is None:
+        scales = np.size(totals.features.kernel.length_scale)
+        found = numbers_of(metric.matrix) if mixed else int(scales)
+    return min(found, n / SEEN) if mixed and metric.n_components > MOST_OF_METRIC else found
 
 
 def unknown_noise_factor(freedom: int) -> float:

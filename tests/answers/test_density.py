@@ -114,7 +114,7 @@ def test_the_stated_error_of_the_features_covers(
         q, error, _, _ = answer.relative(features(points))
         scores.append((q - exact) / error)
     assert 0.92 <= np.mean(np.abs(scores) < 1.96) <= 0.98
-    # neighbouring points are no more than about three: their mean is known to 6 %
+    # the points are near each other and count as about three: their mean is known to 6 %
     assert 0.87 <= np.mean(np.square(scores)) <= 1.17
 
 

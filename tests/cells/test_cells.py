@@ -750,8 +750,8 @@ def test_variances_grow_by_what_numbers_found_on_the_same_rows_save(rng):
     plain_record = {"taken": "one", "n_rows": 200, "trials": []}
     searched, one = (
         {"choice": np.frombuffer(json.dumps(plain_record | more).encode(), np.uint8).astype(int)}
-        for more in ({}, {"n_numbers": 1})
-    )  # models stored before say no number
+        for more in ({}, {"n_free": 1})
+    )  # older stores do not say it
     asked = [(features, {}), (features, searched), (turned, searched), (features, one)]
     counts = [numbers_found(Totals(each, {}, moments, scales=of), 100) for each, of in asked]
     assert counts == [0, 2, 3, 1]

@@ -383,7 +383,7 @@ def test_one_length_scale_is_taken_where_many_save_what_chance_saves(rng):
     for name, matrix in (("one", np.eye(60) / 8), ("each", np.diag(rng.uniform(0.01, 0.2, 60)))):
         search._judge(name, MetricFit(rs.Gaussian(), matrix / unit[:, None], 0.1, np.nan), 0.0)
     one, each = search.candidates
-    assert (one.n_found, each.n_found) == (1, 60)
+    assert (one.n_free, each.n_free) == (1, 60)
     for share, taken in ((0.45, "one"), (0.42, "each")):  # on both sides of 90·151/(210·149)
         search.candidates = [one, replace(each, errors=one.errors * np.sqrt(share))]
         assert search.best.name == taken
