@@ -389,6 +389,20 @@ def test_one_length_scale_is_taken_where_many_save_what_chance_saves(rng):
         assert search.best.name == taken
 
 
+def test_a_metric_is_not_taken_for_errors_of_two_rows(rng):
+    """Two rows alone are √2 standard errors, and Student's t of one degree of freedom is 1.84."""
+    X, shape = rng.standard_normal((90, 3)), CellShape(90, 90)
+    rows = RowWindow(X, rng.standard_normal((90, 1)), np.ones(90))
+    search = MapSearch(rows, [rows], True, [rs.Gaussian()], shape, rng, judges=np.ones(90, bool))
+    for tell, taken in ((2, "plain"), (3, "metric")):
+        errors = np.full((90, 1), 0.01)
+        metric = _Candidate("metric", rs.Gaussian(), np.ones((3, 3)), 0.1, shape, errors, 0.0, True)
+        missed = errors.copy()
+        missed[:tell] = 1.0
+        search.candidates = [metric, replace(metric, name="plain", matrix=np.eye(3), errors=missed)]
+        assert search.best.name == taken
+
+
 @pytest.mark.parametrize("features", ["whole", "local"])
 def test_classes_and_other_losses_learn_a_metric(features, rng):
     X = rng.uniform(-1, 1, (700, 4))
