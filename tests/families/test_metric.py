@@ -389,6 +389,19 @@ def test_one_length_scale_is_taken_where_many_save_what_chance_saves(rng):
         assert search.best.name == taken
 
 
+@pytest.mark.parametrize("classes", [True, False])
+@pytest.mark.parametrize("kernel", [rs.Laplacian(), rs.Matern(nu=1.5)], ids=["laplacian", "matern"])
+def test_evidence_chooses_among_radial_kernels_of_classes_alone(kernel, classes, rng):
+    X = rng.uniform(size=(80, 2))
+    rows = RowWindow(X, np.sign(X[:, :1] - 0.3), np.ones(80))
+    search = MapSearch(rows, [rows], True, [rs.Gaussian()], CellShape(80, 80), rng)
+    search.compares_scales, search._most_evidence = classes, 1e6
+    found = search._fit_kernel([rows], kernel, MetricFit(rs.Gaussian(), np.eye(2), 0.1, np.nan))
+    assert (found is not None) == (classes and kernel == rs.Laplacian())
+    if found is not None:  # one factor of the first length-scales
+        np.testing.assert_allclose(found.matrix, found.matrix[0, 0] * np.eye(2))
+
+
 def test_a_metric_is_not_taken_for_errors_of_two_rows(rng):
     """Two rows alone are √2 standard errors, and Student's t of one degree of freedom is 1.84."""
     X, shape = rng.standard_normal((90, 3)), CellShape(90, 90)
