@@ -180,7 +180,7 @@ def wide_rows(n, d, rng):
 def test_of_many_inputs_a_few_directions_are_found(rng):
     """A matrix of 60² entries was not tried: there was no metric for more than 48 inputs."""
     X, y, truth = wide_rows(1100, 60, rng)
-    asked: dict[str, Any] = {"progress": False, "random_state": 0, "search_seconds": 4.0}
+    asked: dict[str, Any] = {"progress": False, "random_state": 0, "search_seconds": 3.0}
     model = rs.GaussianProcessRegressor(kernel="gaussian", **asked)
     model.fit(X[:700], y[:700])
     encoding = getattr(model.features_, "encoding", None) or model.features_.maps[0].encoding
@@ -248,19 +248,19 @@ def test_a_metric_of_slopes_is_that_of_differences(rng):
 
 def test_slopes_give_classes_their_combination(rng):
     """Evidence takes classes for Gaussian numbers; of letters its metrics were no better."""
-    X = rng.standard_normal((1000, 6))
+    X = rng.standard_normal((800, 6))
     turn = np.linalg.qr(rng.standard_normal((6, 6)))[0][:, :2]
     u, v = (X @ turn).T
-    kinds = np.digitize(u * np.abs(v) + 0.1 * rng.standard_normal(1000), [-0.3, 0.3])
+    kinds = np.digitize(u * np.abs(v) + 0.1 * rng.standard_normal(800), [-0.3, 0.3])
     asked: dict[str, Any] = {"progress": False, "random_state": 0}
     model, plain = (
         rs.KernelClassifier("squared", kernel="gaussian", metric=each, **asked).fit(
-            X[:700], kinds[:700]
+            X[:500], kinds[:500]
         )
         for each in ("auto", None)
     )
     assert "metric" in model.choice_.taken
-    assert model.score(X[700:], kinds[700:]) > plain.score(X[700:], kinds[700:]) + 0.05
+    assert model.score(X[500:], kinds[500:]) > plain.score(X[500:], kinds[500:]) + 0.05
     shares = np.array(list(model.importance_.values()))
     np.testing.assert_allclose(shares, (turn**2).sum(axis=1) / 2, atol=0.15)
 
