@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import dask.threaded  # all that a driver imports, so that no child spends its time on it
+import distributed  # noqa: F401
 import numpy as np
 import tqdm.auto  # noqa: F401
 import xarray as xr
