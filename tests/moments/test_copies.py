@@ -41,15 +41,15 @@ def ways(x: Any, y: Any) -> list[tuple[Any, Any, Any]]:
 
 
 REGRESSORS: dict[str, tuple[Any, int]] = {
-    "bare": (lambda: rs.KernelRidge(**QUIET), 300),
+    "bare": (lambda: rs.KernelRidge(**QUIET), 150),
     "one map": (lambda: rs.KernelRidge(n_components=64, **QUIET), 1000),
     "more columns": (lambda: rs.KernelRidge(n_components=512, **QUIET), 1000),
     "a given penalty": (lambda: rs.KernelRidge(n_components=64, alpha=1.0, **QUIET), 1000),
     "gcv": (lambda: rs.KernelRidge(n_components=64, alpha="gcv", **QUIET), 1000),
     "process": (lambda: rs.GaussianProcessRegressor(n_components=64, **QUIET), 1000),
-    "bare process": (lambda: rs.GaussianProcessRegressor(**QUIET), 300),
-    "huber": (lambda: rs.KernelRegressor("huber", **SHORT), 300),
-    "student_t": (lambda: rs.KernelRegressor("student_t", **SHORT), 300),
+    "bare process": (lambda: rs.GaussianProcessRegressor(**QUIET), 150),
+    "huber": (lambda: rs.KernelRegressor("huber", **SHORT), 150),
+    "student_t": (lambda: rs.KernelRegressor("student_t", **SHORT), 150),
 }
 DRAWN: dict[str, dict[str, Any]] = {
     "cells": {"features": "local", "length_scale": 0.7},
@@ -87,7 +87,7 @@ def test_rows_twice_are_rows_of_weight_two_in_another_order(name):
 
 @pytest.mark.parametrize("choices", [{}, {"n_components": 64}], ids=["bare", "one map"])
 def test_classes_of_rows_twice_are_those_of_weight_two(choices):
-    x, y = rows_of(400)
+    x, y = rows_of(200)
     found = [
         rs.KernelClassifier(**choices, **QUIET).fit(*data).predict_proba(PLACES)
         for data in ways(x, y > 0)
@@ -111,7 +111,7 @@ def test_deviations_with_copies(choices):
 
 
 def test_copies_stay_what_they_are_in_a_store(tmp_path):
-    x, y = rows_of(300)
+    x, y = rows_of(150)
     for i, choices in enumerate([{}, SHORT, {"features": "grid"}]):
         model = rs.GaussianProcessRegressor(**QUIET | choices).fit(*ways(x, y)[0])
         model.save(tmp_path / f"{i}.zarr", moments=True)
@@ -130,7 +130,7 @@ def test_equal_rows_of_levels_are_other_observations(rng):
     y = (rng.uniform(size=4000) < p).astype(float)
     assert group_copies(np.column_stack([x, y])) is None
     assert merge_copies(x, y[:, None], np.ones(4000))[0] is x
-    model = rs.GaussianProcessRegressor(**QUIET).fit(x, y)
+    model = rs.GaussianProcessRegressor(**SHORT).fit(x, y)
     truth = 0.1 + 0.8 * (np.arange(5) % 2)
     at = np.column_stack([np.repeat(np.arange(5.0), 5), np.tile(np.arange(5.0), 5)])
     assert np.abs(model.predict(at) - np.repeat(truth, 5)).max() < 0.12
@@ -176,9 +176,9 @@ def test_rows_that_stand_unequally_often_are_observations_of_their_own(rng):
 @pytest.mark.parametrize(
     "choices",
     [
-        {"n_components": 512},
+        {"n_components": 256},
         {"features": "local"},
-        {"features": rs.Grid(columns=700)},
+        {"features": rs.Grid(columns=350)},
         {"classes": True},
     ],
     ids=["one map", "cells", "grid", "classes"],
@@ -189,13 +189,13 @@ def test_copies_share_a_fold(choices, rng):
     Apart, they gave a penalty of 1 % (cells, grid; errors of .27 in place of .15), 4 % (one map)
     and .004 % (classes) of that of weight 2.
     """
-    x, y = rows_of(600)
+    x, y = rows_of(300)
     fixed: dict[str, Any] = {"alpha": "cv", "length_scale": 0.3} | QUIET
     if "classes" in choices:
-        make, y = partial(rs.KernelClassifier, n_components=512, **fixed), y > 0
+        make, y = partial(rs.KernelClassifier, n_components=256, **fixed), y > 0
     else:
         make = partial(rs.KernelRidge, **choices, **fixed)
-    order = rng.permutation(1200)
+    order = rng.permutation(600)
     beside, _, heavy = ways(x, y)
     mixed = np.tile(x, (2, 1))[order], np.tile(y, 2)[order], None
     expected = np.asarray(make().fit(*heavy).alpha_)
