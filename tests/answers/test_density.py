@@ -71,11 +71,10 @@ def test_it_is_the_parzen_estimate_within_its_stated_error(
     assert stated.max() < 0.03 * exact.max()
 
 
-@pytest.mark.parametrize("gamma", GAMMAS)
 def test_the_error_falls_with_the_root_of_the_components(
-    rows: np.ndarray, points: np.ndarray, gamma: float
+    rows: np.ndarray, points: np.ndarray
 ) -> None:
-    kernel = Gaussian(1 / math.sqrt(2 * gamma))
+    kernel = Gaussian(1 / math.sqrt(2))
     rows = rows[:500]
     exact = kernel(points, rows).mean(axis=1)
     sizes = 2 ** np.arange(6, 13)
@@ -95,7 +94,6 @@ def test_the_error_falls_with_the_root_of_the_components(
     ("kernel", "how"),
     [
         (Gaussian(1.0), "orthogonal"),
-        (Gaussian(0.5), "orthogonal"),
         (Gaussian(1.0), "iid"),
         (Matern(1.0), "orthogonal"),
         (Laplacian(1.0), "iid"),
