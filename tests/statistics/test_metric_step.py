@@ -40,7 +40,7 @@ def made():
     rng = np.random.default_rng(0)
     X, y, truth = rows(rng, 3000)
     model = rs.KernelRidge(rs.Gaussian(), metric="full", n_components=256, **QUIET)
-    return model.fit(X[:800], y[:800]), X, y, truth
+    return model.fit(X[:400], y[:400]), X, y, truth
 
 
 def test_it_is_the_least_squares_step_of_residuals(made):
@@ -48,14 +48,14 @@ def test_it_is_the_least_squares_step_of_residuals(made):
     step, x = rs.inspect.metric_step(model, X[:200], y[:200]), X[:200]
     slopes = reference.slopes(model._require_fit().answer.mean(), x)[:, :, 0] * step.unit
     slopes = slopes @ np.linalg.pinv(step.start).T
-    deviation = y[:800].std()
+    deviation = y[:400].std()
     columns = [np.outer((row - step.origin) / step.unit, own).ravel()
                for row, own in zip(x, slopes, strict=True)]  # fmt: skip
     residual = (y[:200] - model.predict(x)) / deviation
     columns = np.array(columns) / deviation
     ridge = (residual @ residual / 200) / (step.start**2).sum()
     wanted = np.linalg.solve(columns.T @ columns + ridge * np.eye(2 * D), columns.T @ residual)
-    # slopes by differences are known to about 1e-9; the row sample is all 800 rows
+    # slopes by differences are known to about 1e-9; the row sample is all 400 rows
     np.testing.assert_allclose(step.directions - step.start, wanted.reshape(D, 2), atol=1e-6)
     assert step.noise_variance == pytest.approx(residual @ residual / 200)
 
@@ -142,9 +142,9 @@ def test_bits_do_not_depend_on_the_scheduler(made):
 def test_a_process_of_one_map_steps_as_the_ridge_that_is_its_mean(made):
     """It was refused, by a message that named its class as the remedy."""
     ridge, X, y, _ = made
-    process = rs.GaussianProcessRegressor(features=ridge.features_, **QUIET).fit(X[:800], y[:800])
+    process = rs.GaussianProcessRegressor(features=ridge.features_, **QUIET).fit(X[:400], y[:400])
     alpha = float(process.alpha_)
-    same = rs.KernelRidge(alpha=alpha, features=ridge.features_, **QUIET).fit(X[:800], y[:800])
+    same = rs.KernelRidge(alpha=alpha, features=ridge.features_, **QUIET).fit(X[:400], y[:400])
     steps = [rs.inspect.metric_step(each, X, y, n_directions=2) for each in (process, same)]
     np.testing.assert_allclose(steps[0].matrix, steps[1].matrix, rtol=1e-6, atol=1e-9)
     counts = rs.KernelRegressor("poisson", length_scale=2.0, n_components=32, **QUIET)
@@ -169,7 +169,7 @@ def test_what_has_no_directions_is_refused(made, tmp_path):
         step(rs.load(tmp_path / "m.zarr"), X, y)
     heavy = X.copy()
     heavy[:, 0] = np.exp(2.5 * (X[:, 0] - 5))
-    scored = rs.KernelRidge(**QUIET).fit(heavy[:600], y[:600])
+    scored = rs.KernelRidge("gaussian", metric=None, **QUIET).fit(heavy[:400], y[:400])
     with pytest.raises(rs.errors.ModelError, match="by their normal scores"):
         step(scored, heavy, y)
     wide = rs.KernelRidge(n_components=32, length_scale=9.0, **QUIET)
