@@ -38,8 +38,9 @@ def answers(model: Any, x: Any) -> np.ndarray:
     return np.asarray(found)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("frames", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "frames"), [*((kind, False) for kind in KINDS), ("process", True), ("classes", True)]
+)
 def test_batches_that_double_the_rows_give_the_fit_of_all(kind, frames):
     make, form = KINDS[kind]
     x, y = made()
@@ -165,10 +166,21 @@ def test_announced_classes_stay_and_new_ones_are_told_of():
     assert free.classes_.tolist() == ["above", "below", "level"]
 
 
-@pytest.mark.parametrize("more", [20, 60], ids=["added", "chosen again"])
-@pytest.mark.parametrize("types", [(bool, int), (int, bool), (int, float), (float, int)])
+@pytest.mark.parametrize(
+    ("types", "more"),
+    [
+        ((bool, int), 20),
+        ((int, bool), 20),
+        ((int, float), 20),
+        ((float, int), 20),
+        ((bool, int), 60),
+    ],
+)
 def test_labels_that_are_equal_are_one_class_in_the_form_of_the_first(types, more):
-    """1 for True or 1.0: one was an error about names of targets, or changed all classes."""
+    """1 for True or 1.0: one was an error about names of targets, or changed all classes.
+
+    After 20 more rows they are added, after 60 the map is chosen again.
+    """
     x, y = made(40 + more)
     first, later = ((y > 0).astype(each) for each in types)
     model = rs.KernelClassifier(**QUIET).partial_fit(x[:40], first[:40])

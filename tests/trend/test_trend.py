@@ -52,8 +52,7 @@ def in_order(x: Any) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:.*one input alone")
-@pytest.mark.parametrize("several", [False, True])
-@pytest.mark.parametrize("n_targets", [1, 2])
+@pytest.mark.parametrize(("n_targets", "several"), [(1, False), (2, True)])
 @pytest.mark.parametrize("kind", [rs.KernelRidge, rs.GaussianProcessRegressor])
 def test_it_is_the_map_for_what_the_line_leaves_and_the_line(
     kind: Any, n_targets: int, several: bool, rng: Any, tmp_path: Path
