@@ -63,7 +63,7 @@ def test_estimators_without_cells_and_grids_say_so(kind: Any, features: Any, rng
     "model",
     [
         rs.KernelDensity(bandwidth="cv"), rs.KernelPCA(2), rs.NoveltyDetector(),
-        rs.KernelFeatures(), rs.KernelRegressor(),
+        rs.KernelFeatures(), rs.KernelRegressor(alpha=0.1),
     ],
     ids=lambda model: type(model).__name__,
 )  # fmt: skip

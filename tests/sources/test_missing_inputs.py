@@ -95,7 +95,7 @@ def test_a_saved_model_fills_alike(tmp_path: Path) -> None:
 def test_that_a_value_is_missing_tells_of_the_target() -> None:
     x, y = table(1200)
     asked = {"missing_rows": "indicate", "random_state": 0}
-    model = rs.GaussianProcessRegressor(**asked).fit(x[:800], y[:800])
+    model = rs.GaussianProcessRegressor("gaussian", metric=None, **asked).fit(x[:800], y[:800])
     spread = y[800:].std()
     error = np.sqrt(np.mean((model.predict(x[800:]) - y[800:]) ** 2))
     # x1 is unknown in 30 % of the rows: its variance there is the least error, √.3 = .55.
@@ -123,12 +123,13 @@ def test_a_missing_category_is_none_of_the_levels() -> None:
     frame = pd.DataFrame({"sky": sky, "u": rng.normal(size=300)})
     effect = {"sun": 1.0, "rain": -1.0, None: 4.0}
     frame["y"] = [effect[level] for level in sky] + 0.1 * frame["u"]
-    model = rs.KernelRidge(missing_rows="indicate", random_state=0).fit(frame, "y")
+    asked: dict[str, Any] = {"kernel": "gaussian", "metric": None, "random_state": 0}
+    model = rs.KernelRidge(missing_rows="indicate", **asked).fit(frame, "y")
     assert model.columns_.inputs == ("sky=rain", "sky=sun", "u")
     assert model.score(frame, "y") > 0.99
     many = frame.assign(sky=[f"level {i % 90}" for i in range(300)])
     many.loc[:40, "sky"] = None
-    coded = rs.KernelRidge(missing_rows="indicate", random_state=0).fit(many, "y")
+    coded = rs.KernelRidge(missing_rows="indicate", **asked).fit(many, "y")
     assert coded.columns_.inputs == ("sky=*", "u")
     assert np.isfinite(coded.predict(many)).all()
 

@@ -352,7 +352,7 @@ def test_inputs_of_heavy_tails_matter_as_much_as_their_normal_scores(rng):
     """Squared slopes by a lognormal are those of its least values: it had a share of all."""
     z = rng.normal(size=(600, 2))
     X, y = np.column_stack([z[:, 0], np.exp(2.5 * z[:, 1])]), np.sin(2 * z[:, 0]) + 0.3 * z[:, 1]
-    model = rs.KernelRidge(progress=False, random_state=0).fit(X, y)
+    model = rs.KernelRidge("gaussian", metric=None, progress=False, random_state=0).fit(X, y)
     one = getattr(model.features_, "maps", (model.features_,))[0]  # a mean of two, or one
     assert "NormalScores" in repr(one.encoding)
     # E(2 cos 2z)² = 2(1 + e⁻⁸) and .3²; smoothing and 600 rows move a share by less than a half
