@@ -107,11 +107,11 @@ def test_writing_a_longer_cube_takes_no_more_memory(tmp_path: Path) -> None:
 
 
 def test_a_short_demo_reaches_the_ceiling_and_reports(tmp_path: Path) -> None:
-    words = ["--output", tmp_path / "demo", "--days", 16, "--n-components", 256]
+    words = ["--output", tmp_path / "demo", "--days", 8, "--n-components", 256]
     result = demo(*words, "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    assert found["n_rows"] + found["n_rows_held_out"] == Cube(n_days=16).n_valid
+    assert found["n_rows"] + found["n_rows_held_out"] == Cube(n_days=8).n_valid
     assert abs(found["ceiling"] - found["r2"]) < 0.01
     assert found["peak_bytes"] < 2**30 == found["memory_bytes"]
     folder = Path(found["folder"])

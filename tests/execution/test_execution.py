@@ -208,7 +208,7 @@ def test_every_container_gives_the_dense_sum(
     other=st.integers(1, N),
     leaf_rows=st.sampled_from([100, 1000, 65_536]),
 )
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_chunks_do_not_matter(xyw: Rows, cuts: list[int], other: int, leaf_rows: int) -> None:
     x, y, w = xyw
     edges = sorted({0, *cuts, N})

@@ -135,8 +135,8 @@ def test_sizes_see_factors_that_no_mean_shows_and_nothing_in_noise():
     y = (x[:, 3] * x[:, 11] * x[:, 20])[:, None]
     assert not relevant_inputs(x, y / y.std(), ones).any()
     assert np.flatnonzero(inputs_of_sizes(x, y, ones)).tolist() == [3, 11, 20]
-    noise = rng.standard_normal((100, 2500, 1))
-    assert sum(inputs_of_sizes(x, each, ones).any() for each in noise) <= 3
+    noise = rng.standard_normal((100, 1000, 1))
+    assert sum(inputs_of_sizes(x[:1000], each, ones[:1000]).any() for each in noise) <= 3
 
 
 def test_ard_finds_the_few_inputs_that_matter_among_thirty():
