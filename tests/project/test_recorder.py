@@ -20,6 +20,9 @@ from recording import MAPS, MODELS, SUMS, Digests
 SAME_LEAVES = {"NumPy": "DataFrame", "Dask": "Zarr"}
 """Containers whose chunks are equal, and so are the leaves of their passes."""
 
+IN_MEMORY = ("KernelRidge, evidence", "KernelClassifier, squared", "by label")
+"""What NumPy and a frame are compared by where minutes count."""
+
 
 @pytest.fixture(autouse=True)
 def small_leaves() -> Iterator[None]:
@@ -56,9 +59,20 @@ def without(names: set[str], digests: Digests) -> Digests:
     return {name: text for name, text in digests.items() if name not in names}
 
 
-@pytest.mark.parametrize("name", [*MODELS, *SUMS])
-@pytest.mark.parametrize("container", SAME_LEAVES)
-def test_equal_leaves_give_equal_bits(name, container, whole):
+def slow_unless(fast: bool) -> Any:
+    return () if fast else pytest.mark.slow
+
+
+# Frames are arrays once they are read: two fits and sums tell that; chunks are met by all.
+@pytest.mark.parametrize(
+    ("container", "name"),
+    [
+        pytest.param(container, name, marks=slow_unless(container == "Dask" or name in IN_MEMORY))
+        for container in SAME_LEAVES
+        for name in (*MODELS, *SUMS)
+    ],
+)
+def test_equal_leaves_give_equal_bits(container, name, whole):
     other = SAME_LEAVES[container]
     assert whole(name, container) == whole(name, other)
 
