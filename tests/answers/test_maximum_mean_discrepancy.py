@@ -96,7 +96,7 @@ def test_one_seed_one_answer(rng: np.random.Generator) -> None:
 # --------------------------------------------------------------------------------- level and power
 
 
-@pytest.mark.parametrize(("n", "m"), [(1000, 1000), (1000, 200), (200, 1000)])
+@pytest.mark.parametrize(("n", "m"), [(1000, 1000), (1000, 200)])
 def test_p_values_are_uniform_when_nothing_changed(n: int, m: int) -> None:
     found = p_values(map_of(3), independent(3, n, m))
     assert kstest(found, "uniform").pvalue > 0.001

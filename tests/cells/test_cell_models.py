@@ -591,7 +591,7 @@ def test_a_far_value_in_one_row_spoils_no_map(rng, choices, far):
 
 @pytest.mark.filterwarnings("ignore:y. in held-out blocks")  # they are few
 @pytest.mark.filterwarnings("ignore:A few extreme values make the standard deviation")
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_a_far_value_hides_no_direction(seed):
     """R² was .2: the search began from the standard deviation, which the far value made.
 

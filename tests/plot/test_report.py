@@ -98,12 +98,17 @@ def rows(rng: np.random.Generator, n: int, shift: float = 0.0) -> tuple[Any, Any
     return x, np.sin(2 * x[:, 0]) + 0.2 * rng.standard_normal(n) + shift
 
 
-def test_a_report_says_what_how_good_how_sure_and_at_what_cost(
-    process: Any, rng: np.random.Generator
-) -> None:
-    x, y = rows(rng, 500)
+@pytest.fixture(scope="module")
+def tested(process: Any) -> tuple[Any, str]:
+    """The process at 500 other rows, and the report of both."""
+    x, y = rows(np.random.default_rng(1), 500)
     test = assess(process, x, target=y, place="fresh rows")
-    page = read(report(process, test=test, notes=[("fit", "1.5 s")]))
+    return test, report(process, test=test, notes=[("fit", "1.5 s")])
+
+
+def test_a_report_says_what_how_good_how_sure_and_at_what_cost(process: Any, tested: Any) -> None:
+    test, html = tested
+    page = read(html)
     assert page.headings == [*HEADINGS, "Where it comes from"]
     assert f"{test.residuals.r2()[0]:.5f}" in page.words
     assert test.residuals.n == 500 == len(test.x)
@@ -244,9 +249,8 @@ def test_names_cannot_break_the_page(rng: np.random.Generator, tmp_path: Path) -
     assert "<b>x</b>" in read((tmp_path / "r.html").read_text(encoding="utf-8")).words
 
 
-def test_every_colour_of_page_and_pictures_has_a_light_and_a_dark_form(process: Any) -> None:
-    x, y = rows(np.random.default_rng(0), 100)
-    html = report(process, test=assess(process, x, target=y))
+def test_every_colour_of_page_and_pictures_has_a_light_and_a_dark_form(tested: Any) -> None:
+    html = tested[1]
     style = re.search("<style>(.*?)</style>", html, re.S)
     assert style is not None
     free = re.sub(r"--\w+: #\w+;", "", style[1])
