@@ -199,6 +199,8 @@ def test_a_wrong_parameter_is_refused_by_its_name(which):
     for name in known.keys() - ({"cv"} if right.get("alpha") != "cv" else set()):
         refused: list[Exception] = []
         for value in VALUES:
+            if name == "n_components" and value is None:
+                continue  # right, and 2,048 columns
             try:
                 kind(**{**right, name: value}).fit(X, y)
             except Exception as error:
