@@ -351,7 +351,7 @@ for d in (1, 3, 33, 400):
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names x86 kernels")
-@pytest.mark.parametrize("core", ["Haswell", "Sandybridge"])
+@pytest.mark.parametrize("core", ["Haswell", pytest.param("Sandybridge", marks=pytest.mark.slow)])
 def test_bits_do_not_depend_on_the_place_with_other_blas_kernels(core):
     """OpenBLAS picks its code by the CPU: here those of AVX2 (also Zen) and AVX."""
     run_with_blas_core(CHECK_BITS, core)
