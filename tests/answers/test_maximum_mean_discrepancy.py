@@ -280,8 +280,7 @@ def added(features: Any, batches: Any) -> Moments:
     return total(accumulate(features, x, order=1) for x in batches)
 
 
-@pytest.mark.parametrize("effect", [0.0, 0.3])
-@pytest.mark.parametrize(("first", "second"), [(8, 8), (1, 12)])
+@pytest.mark.parametrize(("first", "second", "effect"), [(8, 8, 0.0), (8, 8, 0.3), (1, 12, 0.3)])
 def test_the_level_is_kept_for_sums_of_batches(first: int, second: int, effect: float) -> None:
     """Runs of days once mixed: every one of 130 pairs of sums was rejected at 5 %."""
     features, found, seeds = map_of(2, 32), [], 12

@@ -699,18 +699,24 @@ CELLS = rs.LocalFeatures.sample(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("where", ["threads", "cluster"])
-@pytest.mark.parametrize("features", [FEATURES, CELLS], ids=["whole", "cells"])
-@pytest.mark.parametrize("taken", ["inputs", "table", "later"])
+@pytest.mark.parametrize(
+    ("taken", "kind", "where"),
+    [
+        *itertools.product(("inputs", "table", "later"), ("whole", "cells"), ("threads",)),
+        *(("table", "whole", "cluster"), ("later", "whole", "cluster")),
+        ("inputs", "cells", "cluster"),
+    ],
+)
 @pytest.mark.usefixtures("small_leaves")
 def test_the_input_is_never_held_in_memory(
-    xyw: Rows, taken: str, features: Any, where: str, request: pytest.FixtureRequest
+    xyw: Rows, taken: str, kind: str, where: str, request: pytest.FixtureRequest
 ) -> None:
     """Of a table, inputs and targets need the same blocks; of later targets, leaves share them.
 
     Tasks of the data ran ahead of the sums, of cells in threads and of all maps on a cluster.
     """
     x, y, _ = xyw
+    features: Any = {"whole": FEATURES, "cells": CELLS}[kind]
     whole = np.tile(np.column_stack([x, y]), (8, 1))
     blocks = (SentBlocks if where == "cluster" else Blocks)(whole, 300)
     table, again = blocks.array, 2 if taken == "later" else 1
