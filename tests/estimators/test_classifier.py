@@ -630,7 +630,7 @@ def test_a_rare_class_is_held_out_in_four_turns(loss):
     score, truth = (np.sin(2 * each[:, 0]) + 0.5 * each[:, 1] for each in (x, x_new))
     line = np.quantile(truth, 0.98)
     y = score + 0.1 * rng.normal(size=2000) > line
-    model = rs.KernelClassifier(loss, n_components=256, random_state=0, progress=False)
+    model = rs.KernelClassifier(loss, n_components=128, random_state=0, progress=False)
     scores = model.fit(x, y).decision_function(x_new)
     assert len(model.selection_.folds) == 4
     assert roc_auc_score(truth > line, scores) > 0.98
@@ -693,7 +693,7 @@ def test_a_rare_class_is_labelled(loss):
     x = rng.normal(size=(4100, 2))
     y = rng.random(4100) < 0.02
     x[y] += 3
-    model = rs.KernelClassifier(loss, n_components=256, random_state=0, progress=False)
+    model = rs.KernelClassifier(loss, n_components=128, random_state=0, progress=False)
     found = model.fit(x[:100], y[:100]).predict(x[100:])
     assert y[:100].sum() == 2
     assert (found & y[100:]).sum() > 0.6 * y[100:].sum()
@@ -744,7 +744,7 @@ def test_levels_whose_shares_a_map_cannot_follow_are_told(loss):
     places = np.stack(np.divmod(np.arange(16), 4), axis=1).astype(float)
     x = np.repeat(places, 30, axis=0)
     y = (x.sum(axis=1) % 2 == 1) ^ (rng.random(480) < 0.2)
-    model = rs.KernelClassifier(loss, n_components=128, random_state=0, progress=False)
+    model = rs.KernelClassifier(loss, n_components=64, random_state=0, progress=False)
     with pytest.warns(NumericalWarning, match="that of other rows with the same inputs is 0.3"):
         model.fit(x, y)
     with warnings.catch_warnings():
@@ -761,7 +761,7 @@ def test_a_squared_hinge_of_many_classes_is_calibrated(alpha):
     rng = np.random.default_rng(0)
     x, centres = rng.normal(size=(4000, 4)), 1.5 * rng.normal(size=(40, 4))
     y = ((x[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1) % 10
-    model = rs.KernelClassifier("squared_hinge", n_components=256, alpha=alpha, random_state=0)
+    model = rs.KernelClassifier("squared_hinge", n_components=128, alpha=alpha, random_state=0)
     model.set_params(progress=False).fit(x[:1000], y[:1000])
     scores, codes = model.decision_function(x[1000:]), y[1000:]
     best = calibrate(scores, codes, np.ones(len(codes)))
