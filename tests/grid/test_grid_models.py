@@ -123,8 +123,9 @@ def test_each_target_has_its_own_penalty_of_highest_evidence(xyw: Rows) -> None:
 def test_the_penalty_of_cv_has_the_least_error_on_folds(xyw: Rows) -> None:
     """Fits without a fold, scored on its rows, are what the sums of folds say."""
     x, y, w = xyw
+    grid = rs.Grid(modes=(10, 9), box=GRID.box)
     targets = np.column_stack([y, y + 0.5 * np.random.default_rng(0).standard_normal(900)])
-    ridge = rs.KernelRidge(KERNEL, features=GRID, alpha="cv", cv=3, random_state=0, progress=False)
+    ridge = rs.KernelRidge(KERNEL, features=grid, alpha="cv", cv=3, random_state=0, progress=False)
     ridge.fit(x, targets, w)
     folds = ridge._fitted.groups
     assert len(folds) == 3
@@ -133,7 +134,7 @@ def test_the_penalty_of_cv_has_the_least_error_on_folds(xyw: Rows) -> None:
     for t in range(2):
         assert errors[t, t] < min(errors[2 + t, t], errors[4 + t, t])
     assert ridge.alpha_[1] > ridge.alpha_[0]
-    parted = rs.KernelRidge(KERNEL, features=GRID, alpha=0.02, random_state=0, progress=False)
+    parted = rs.KernelRidge(KERNEL, features=grid, alpha=0.02, random_state=0, progress=False)
     fold = np.arange(900) % 2
     parted.fit(x, targets, w, by=fold)
     kept = fold == 1
