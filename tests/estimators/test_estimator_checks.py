@@ -9,6 +9,7 @@ from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import rff_stream as rs
+from rff_stream.losses.regression import Huber
 
 ESTIMATORS = [
     rs.KernelRidge(n_components=64, alpha=1e-2, random_state=0, progress=False),
@@ -32,13 +33,14 @@ ESTIMATORS = [
     rs.KernelClassifier(
         "squared_hinge",
         n_components=16,
-        alpha=0.1,
+        alpha=1.0,
         tol=1e-8,
         max_passes=2000,
         random_state=0,
         progress=False,
     ),
-    rs.KernelRegressor(n_components=16, random_state=0, progress=False),
+    rs.KernelRegressor(n_components=16, alpha=0.1, tol=1e-6, random_state=0, progress=False),
+    rs.KernelRegressor(Huber(scale=1.0), n_components=16, random_state=0, progress=False),
     rs.KernelPCA(n_map_components=64, random_state=0, progress=False),
     rs.KernelFeatures(n_components=64, random_state=0),
     rs.KernelFeatures(features="nystroem", n_components=16, random_state=0),
