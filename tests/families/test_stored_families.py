@@ -16,7 +16,7 @@ from rff_stream.errors import ModelError
 
 QUIET: dict[str, Any] = {"random_state": 0, "progress": False}
 CELLS = {"features": rs.Cells(16, 2, 8), "length_scale": 1.0, **QUIET}
-GRID = {"features": "grid", "length_scale": 1.0, "n_components": 100, **QUIET}
+GRID = {"features": rs.Grid(modes=(6, 6)), "length_scale": 1.0, **QUIET}
 
 KINDS: dict[str, Callable[[], Any]] = {
     "cells": lambda: rs.KernelRidge(**CELLS),

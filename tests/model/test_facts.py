@@ -100,6 +100,8 @@ def test_inspect_and_report_know_every_kind(
     text = run("inspect", path).stdout
     for fact in facts(rs.load(path)):
         assert fact.text in text
+    if not moments:
+        return  # test_report has a report of a model without them
     more = [] if target is None else ["--target", target]
     done = run("report", path, "--data", data, *more, "-o", tmp_path / "r.html")
     assert done.exit_code == 0, done.output
