@@ -29,7 +29,7 @@ from rff_stream.grid.system import Elimination, GridSystem, conjugate_gradients,
 
 pytest.importorskip("finufft")
 
-CASES: list[Any] = [(1, (120,), 0.4), (2, (26, 24), 0.8), (3, (9, 9, 9), 1.5)]
+CASES: list[Any] = [(1, (120,), 0.4), (2, (26, 24), 0.8), (3, (6, 6, 6), 1.5)]
 
 
 def rows(d: int, n: int = 250, seed: int = 0) -> tuple[Float64, Float64, Float64]:

@@ -27,7 +27,7 @@ from rff_stream.planning import PlanRequest
 
 pytest.importorskip("finufft")
 
-GRID = rs.Grid(modes=(16, 14), box={"x0": (0, 3), "x1": (0, 3)}, padding=2.0)
+GRID = rs.Grid(modes=(12, 11), box={"x0": (0, 3), "x1": (0, 3)}, padding=2.0)
 KERNEL = rs.Gaussian(0.9)
 Rows = tuple[Float64, Float64, Float64]
 
@@ -327,7 +327,7 @@ def test_what_does_not_fit_a_grid_is_refused_by_name(xyw: Rows) -> None:
     x, y, _ = xyw
     with pytest.raises(ValueError, match="1 to 3 inputs"):
         gp(features="grid").fit(np.ones((9, 4)), np.ones(9))
-    with pytest.raises(ValueError, match=r"modes=\(16, 14\) but the data have 1 inputs"):
+    with pytest.raises(ValueError, match=r"modes=\(12, 11\) but the data have 1 inputs"):
         gp().fit(x[:, :1], y)
     with pytest.raises(ValueError, match="sums='float32'"):
         gp(sums="float32").fit(x, y)
@@ -351,7 +351,7 @@ def test_the_plan_is_that_of_a_grid(xyw: Rows) -> None:
     x, y, _ = xyw
     model = gp().fit(x, y)
     plan = model.plan_
-    assert plan.cost.modes == (16, 14) and "33 × 29 frequencies" in str(plan)
+    assert plan.cost.modes == (12, 11) and "25 × 23 frequencies" in str(plan)
     assert plan.state_bytes >= model.moments_.sums.nbytes
 
 
