@@ -114,11 +114,11 @@ def test_classes_are_weighted_and_searched_for(rng: Any) -> None:
 
 
 def test_length_scales_are_searched_for_on_windows_of_rows(rng: Any) -> None:
-    X, y = rows(rng, 1000, classes=6)
-    fit = model(length_scale="median", alpha="sample").fit(X[:800], y[:800])
+    X, y = rows(rng, 800, classes=6)
+    fit = model(length_scale="median", alpha="sample").fit(X[:500], y[:500])
     assert np.shape(fit.length_scale_) == (2,)
-    known = model(length_scale=1.0, alpha="sample").fit(X[:800], y[:800])
-    assert fit.score(X[800:], y[800:]) > known.score(X[800:], y[800:]) - 0.05
+    known = model(length_scale=1.0, alpha="sample").fit(X[:500], y[:500])
+    assert fit.score(X[500:], y[500:]) > known.score(X[500:], y[500:]) - 0.05
 
 
 def test_the_map_is_chosen_where_nothing_is_said(rng: Any, tmp_path: Any) -> None:

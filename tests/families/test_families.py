@@ -72,7 +72,7 @@ def test_where_no_maps_compete_auto_is_whole_the_default(model: Any, rng: Any) -
     y = X[:, 0] > 0
     assert model.get_params()["features"] == "whole"
     size = "n_map_components" if isinstance(model, rs.KernelPCA) else "n_components"
-    model.set_params(**{size: 512, "random_state": 0})
+    model.set_params(**{size: 256, "random_state": 0})
     prints = {
         clone(model).set_params(features=name).fit(X, y).features_.fingerprint
         for name in ("whole", "auto")
