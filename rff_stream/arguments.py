@@ -129,9 +129,10 @@ def number_or(
 
 
 def holds_numbers(value: Any) -> bool:
-    """Whether a value is a number, or an array or sequence of numbers."""
+    """Whether a value is a number, or an array or sequence of numbers, none of them masked."""
     try:
-        return np.asarray(value).dtype.kind in "iuf" or is_number(value)
+        is_array = np.asarray(value).dtype.kind in "iuf" and not np.ma.is_masked(value)
+        return is_array or is_number(value)
     except (TypeError, ValueError):  # of sequences of other lengths
         return False
 

@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
+from rff_stream.errors import DataError
 from rff_stream.sources.container_types import TABLES_OF_PANDAS, type_is_from, unknown_container
 from rff_stream.sources.missing import without_indicators
 from rff_stream.sources.protocol import Columns, Source
 from rff_stream.sources.request import Selection, Where
+from rff_stream.text_formatting import list_names
 
 if TYPE_CHECKING:
     from rff_stream.sources.tables import Table
@@ -195,4 +197,12 @@ def open_selection(selection: Selection) -> Source:
             together = open_together(files, selection.y, selection.storage_options, names)
             return open_selection(replace(selection, X=together))
     source: Source = import_module(opener.module, __package__).open_container(selection)
+    if selection.columns is None:
+        for name in selection.dims or ():
+            if name not in source.dims:
+                raise DataError(
+                    f"dim={selection.dims!r}, but the rows of X are counted along "
+                    f"{list_names(source.dims)}. Only labelled data, such as a Dataset of xarray "
+                    "or a Zarr store, have dimensions by name. Leave dim out."
+                )
     return source

@@ -283,6 +283,13 @@ def test_a_number_that_no_machine_can_count_to_is_refused_in_words(what):
         WHOLE[what](10**40)
 
 
+@pytest.mark.parametrize("alpha", [np.ma.masked, np.ma.masked_array([0.1], [True])])
+def test_a_masked_number_is_no_number(alpha):
+    """It counted as 0, and each row was fitted exactly."""
+    with pytest.raises(TypeError, match=r"alpha=.* but it must be a number ≥ 0"):
+        rs.KernelRidge(alpha=alpha, **SMALL).fit(np.eye(5), np.arange(5.0))
+
+
 def test_a_seed_may_have_any_number_of_digits():
     """It counts nothing: all digits go into what is drawn."""
     assert rs.HoldOut(0.1, seed=10**40).seed == 10**40

@@ -14,6 +14,7 @@ from sklearn.inspection import DecisionBoundaryDisplay
 
 import rff_stream as rs
 from rff_stream.cli import main
+from rff_stream.errors import DataError
 from toys import ridge
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -54,6 +55,13 @@ def test_feature_names_unseen_at_fit_time_y() -> None:
 def test_lazy_frame_is_not_subscriptable() -> None:
     lazy = pl.from_pandas(frame()).lazy()
     assert ridge().fit(lazy, "y", inputs=["a", "b"]).n_rows_ == 150
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, np.asarray, pl.DataFrame], ids=["pd", "np", "pl"])
+def test_dimensions_of_rows_without_names_are_not_passed_over(kind: Any) -> None:
+    X = kind(np.random.default_rng(0).normal(size=(20, 2)))
+    with pytest.raises(DataError, match=r"dim=\('time',\), but the rows of X .* Leave dim out"):
+        ridge().fit(X, np.arange(20.0), dim="time")
 
 
 def test_x_has_no_column_y_prints_no_data() -> None:
