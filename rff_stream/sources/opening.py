@@ -18,7 +18,6 @@ from rff_stream.sources.container_types import TABLES_OF_PANDAS, type_is_from, u
 from rff_stream.sources.missing import without_indicators
 from rff_stream.sources.protocol import Columns, Source
 from rff_stream.sources.request import Selection, Where
-from rff_stream.text_formatting import list_names
 
 if TYPE_CHECKING:
     from rff_stream.sources.tables import Table
@@ -201,8 +200,8 @@ def open_selection(selection: Selection) -> Source:
         for name in selection.dims or ():
             if name not in source.dims:
                 raise DataError(
-                    f"dim={selection.dims!r}, but the rows of X are counted along "
-                    f"{list_names(source.dims)}. Only labelled data, such as a Dataset of xarray "
-                    "or a Zarr store, have dimensions by name. Leave dim out."
+                    f"dim={selection.dims!r}, but X has no dimension {name!r}. Only labelled data, "
+                    "such as a Dataset of xarray or a Zarr store, have dimensions with names. "
+                    "Leave dim out."
                 )
     return source

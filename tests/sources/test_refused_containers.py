@@ -60,7 +60,7 @@ def test_lazy_frame_is_not_subscriptable() -> None:
 @pytest.mark.parametrize("kind", [pd.DataFrame, np.asarray, pl.DataFrame], ids=["pd", "np", "pl"])
 def test_dimensions_of_rows_without_names_are_not_passed_over(kind: Any) -> None:
     X = kind(np.random.default_rng(0).normal(size=(20, 2)))
-    with pytest.raises(DataError, match=r"dim=\('time',\), but the rows of X .* Leave dim out"):
+    with pytest.raises(DataError, match=r"dim=\('time',\), but X has no dimension 'time'"):
         ridge().fit(X, np.arange(20.0), dim="time")
 
 
