@@ -101,6 +101,10 @@ class Plan(Sizes):
         """P = R + 1 + T."""
         return self.n_features + 1 + self.n_targets
 
+    def in_float64(self) -> Plan:
+        """The plan for hardly any noise: sums are float64, and columns of cells."""
+        return replace(self, sums="float64", dtype="float64" if self.cost.all_cells else self.dtype)
+
     @cached_property
     def state_bytes(self) -> int:
         """One packed set of moments of all groups, row samples included."""
@@ -302,7 +306,7 @@ class Plan(Sizes):
 
     def _precise_lines(self) -> list[tuple[str, str]]:
         """What a process needs if the pilot asks for sums in float64."""
-        most = replace(self, sums="float64").process_bytes
+        most = self.in_float64().process_bytes
         if not self.float64_if_needed or most <= self.process_bytes:
             return []
         words = "a process, if y has so little noise that sums are float64"

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import linalg
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.evidence import HIGHEST, LOWEST, Profile, best_alpha
@@ -392,8 +393,11 @@ def _held_out_errors(
         vectors = np.zeros((len(alphas), t, row.width))
         constant = np.broadcast_to(spectrum.target_mean, (len(alphas), t))
         if k >= 0:
-            # β = Uγ in the basis of z: rotation = L⁻ᵀU, so U = Lᵀ rotation
-            basis = spectrum.features.exact_factor(tree, cell).T @ own.rotation[k]
+            # β = Uγ in the basis of z: rotation = L⁻ᵀU
+            inverse = spectrum.features.inverse_triangle(tree, cell)
+            basis = linalg.solve_triangular(
+                inverse, own.rotation[k], lower=True, trans="T", check_finite=False
+            )
             inner = own.rhs[k] / (own.eigenvalues[k][:, None] + alphas[:, None, None])  # (A, R, T)
             coef = np.einsum("rs,ast->atr", basis, inner)
             constant = own.target_mean[k] - np.einsum("s,ast->at", own.centre[k], inner)

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.random import Generator
-from scipy import linalg
 
 from rff_stream._array import Array, Float64, column_range, nested_arrays
 from rff_stream.arguments import Rule, whole
@@ -341,6 +340,20 @@ class LocalFeatures(NamedMap):
         )
 
     @property
+    def rounding(self) -> float:
+        """About the largest squared error of a row of columns: u²R k(x, x)/ε.
+
+        z = L⁻¹k, ‖L⁻¹‖² is at most 1/(εk(x, x)), and each of R values is rounded to u. Rows of a
+        pass and rows of a prediction differ by as much: a smaller penalty tells nothing.
+        """
+        unit = float(np.finfo(self.dtype).eps) / 2
+        return unit**2 * self.n_components * self.kernel.variance / self.nugget
+
+    def in_float64(self) -> Self:
+        """The same cells with columns in float64, and its nugget."""
+        return replace(self, dtype="float64", nugget=NUGGET["float64"])
+
+    @property
     def periods(self) -> Mapping[int, float]:
         """Those of the encoding."""
         return periods_of(self.encoding)
@@ -485,18 +498,26 @@ class LocalFeatures(NamedMap):
         held: dict[tuple[int, int], tuple[Array, Array]] = self._factors  # type: ignore[attr-defined]
         found = held.get((tree, cell))
         if found is None:
-            inverse = inverse_factor(self._landmark_kernel(tree, cell))
-            if inverse is None:
-                raise ValueError(
-                    f"The kernel matrix of the landmarks of cell {cell} of tree {tree} is not "
-                    f"positive definite, with nugget={self.nugget:g} added. Use a kernel that is "
-                    "positive definite, or a larger nugget."
-                )
             ones = np.ones((1, self.n_components))
-            exact = pack_triangle(inverse)
+            exact = pack_triangle(self.inverse_triangle(tree, cell))
             multiply_rows(exact, ones)
             found = held[tree, cell] = exact.astype(self.dtype), ones[0].astype(self.dtype)
         return found
+
+    def inverse_triangle(self, tree: int, cell: int) -> Float64:
+        """L_c⁻¹ (R, R) below the diagonal, in float64, before :meth:`inverse_factor` rounds it.
+
+        It serves wherever a z_c is: rounding of k(U_c, U_c) to u turns L_c by u/ε, so that a factor
+        that is computed in another way is that of another map.
+        """
+        inverse = inverse_factor(self._landmark_kernel(tree, cell))
+        if inverse is None:
+            raise ValueError(
+                f"The kernel matrix of the landmarks of cell {cell} of tree {tree} is not "
+                f"positive definite, with nugget={self.nugget:g} added. Use a kernel that is "
+                "positive definite, or a larger nugget."
+            )
+        return inverse
 
     def keep_factors(self, X: Array, room: int) -> None:
         """Keep what is computed once for a cell for the cells of rows X (n, d).
@@ -530,11 +551,6 @@ class LocalFeatures(NamedMap):
         )
         multiply_rows(inverse, values)
         add_outer(mean, of_ones, values)
-
-    def exact_factor(self, tree: int, cell: int) -> Float64:
-        """L_c (R, R), lower, in float64."""
-        values = self._landmark_kernel(tree, cell)
-        return np.asarray(linalg.cholesky(values, lower=True, check_finite=False))
 
     def _landmark_kernel(self, tree: int, cell: int) -> Float64:
         """k(U_c, U_c) + εI (R, R), in Fortran order."""

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy import linalg
 from scipy.linalg import blas, lapack
 
 from rff_stream._array import Array, Float64
 from rff_stream.cells.map import LocalFeatures
 from rff_stream.cells.moments import CellMoments
 from rff_stream.features.dense_triangle import factor_in_place, invert_in_place
-from rff_stream.features.packed_triangle import multiply_rows, pack_triangle
+from rff_stream.features.packed_triangle import multiply_rows, pack_triangle, unpack_triangle
 from rff_stream.moments.copies import Observations
 from rff_stream.side_by_side import side_by_side
 from rff_stream.systems.spectrum import rounding_floor
@@ -113,6 +112,7 @@ class TreeSpectrum(TreeCells):
 
     eigenvalues: Float64  # (k, R): λ, increasing in each cell
     rotation: Float64  # (k, R, R), L⁻ᵀU: k(x, U_c) · rotation are the coordinates of a row
+    rounding: float = 0.0  # of the columns
 
     def coordinates(
         self, features: LocalFeatures, key: tuple[int, int], values: Float64
@@ -121,13 +121,13 @@ class TreeSpectrum(TreeCells):
 
     @property
     def eta(self) -> float:
-        """The smallest α that rounding allows: of the sums, and of what centring takes from them.
+        """The smallest α that rounding allows: of columns, of sums, and of what centring takes.
 
-        The second matters where all rows of a cell are equal, and nothing but rounding is left.
+        The last matters where all rows of a cell are equal, and nothing but rounding is left.
         """
         sums = max((rounding_floor(each) for each in self.eigenvalues), default=0.0)
         taken = self.weight * (self.centre**2).sum(axis=1)
-        return max(sums, 3 * EPSILON * float(taken.max(initial=0.0)))
+        return max(self.rounding, sums, 3 * EPSILON * float(taken.max(initial=0.0)))
 
     def landmark_normals(
         self, features: LocalFeatures, key: tuple[int, int], landmarks: Array
@@ -201,7 +201,8 @@ class TreeFactors(TreeCells):
     def kernel_weights(
         self, features: LocalFeatures, key: tuple[int, int], weights: Float64
     ) -> Float64:
-        return np.asarray(_unpacked(features.inverse_factor(*key)[0], len(weights)).T @ weights)
+        inverse, _ = features.inverse_factor(*key)
+        return np.asarray(unpack_triangle(inverse, len(weights)).T @ weights)
 
     def inverse(self, place: int, alpha: Float64) -> Float64:
         return np.ones((self.rhs.shape[1], len(alpha)))
@@ -220,14 +221,7 @@ class TreeFactors(TreeCells):
 def coefficients(inverse_factor: Array, rhs: Float64) -> Float64:
     """β = F⁻ᵀ(F⁻¹C) (k, R, T) of cells, of packed F⁻¹ and F⁻¹C."""
     pairs = zip(inverse_factor, rhs, strict=True)
-    return np.reshape([_unpacked(one, len(own)).T @ own for one, own in pairs], rhs.shape)
-
-
-def _unpacked(triangle: Array, order: int) -> Float64:
-    """A lower triangle (R, R) that is packed."""
-    exact = triangle.astype(np.float64, copy=False)
-    full, _ = lapack.dtfttr(order, exact, transr="N", uplo="L")
-    return np.asarray(full)
+    return np.reshape([unpack_triangle(one, len(own)).T @ own for one, own in pairs], rhs.shape)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -311,13 +305,14 @@ def tree_spectrum(
             eigenvalues[i], vectors = np.linalg.eigh(system.matrix)
             _fill(common, i, system, vectors.T @ system.rhs, vectors.T @ system.mean_z)
             if places is None:
-                factor = features.exact_factor(tree, int(moments.cells[place]) % moments.n_cells)
-                rotation[i] = linalg.solve_triangular(
-                    factor, vectors, lower=True, trans="T", check_finite=False
-                )
+                cell = int(moments.cells[place]) % moments.n_cells
+                inverse = features.inverse_triangle(tree, cell)
+                rotation[i] = blas.dtrmm(1.0, inverse, vectors, lower=1, trans_a=1)
 
     side_by_side(solve, _runs(k))
-    return TreeSpectrum(**common, eigenvalues=eigenvalues, rotation=rotation)
+    return TreeSpectrum(
+        **common, eigenvalues=eigenvalues, rotation=rotation, rounding=features.rounding
+    )
 
 
 def tree_eta(moments: CellMoments, fit_intercept: bool, held: Array, known: float) -> float:

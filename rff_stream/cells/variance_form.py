@@ -22,7 +22,7 @@ from scipy.linalg import blas, lapack
 
 from rff_stream._array import Array, Float64
 from rff_stream.features.dense_triangle import factor_in_place
-from rff_stream.features.packed_triangle import multiply_rows, pack_triangle
+from rff_stream.features.packed_triangle import multiply_rows, pack_triangle, unpack_triangle
 
 ROWS_A_COLUMN = 5.0
 """So many rows for each column of a cell take as much longer by two products as W takes to make:
@@ -78,7 +78,8 @@ def variance_form(fit: CellFit) -> VarianceForm | None:
     ‖Wδ‖² ≤ k(x,x); that of a line by u times its length and k(x,x).
     """
     r, epsilon = len(fit.centre), float(np.finfo(fit.inverse_system.dtype).eps)
-    landmarks, system = (_full(each, r) for each in (fit.inverse_landmarks, fit.inverse_system))
+    packed = fit.inverse_landmarks, fit.inverse_system
+    landmarks, system = (unpack_triangle(each, r) for each in packed)
     of_ones = fit.of_ones.astype(np.float64)
     # A⁻¹ of a rounded F⁻¹ may have eigenvalues above 1/α: θ keeps S positive definite, and
     # changes the variance by this share of itself.
@@ -123,9 +124,3 @@ def _precision(fit: CellFit, W: Float64, lines: Float64) -> np.dtype[Any] | None
         if fits and dtype.itemsize >= fit.inverse_system.itemsize:  # no digit of F⁻¹ is dropped
             return dtype
     return None
-
-
-def _full(triangle: Array, order: int) -> Float64:
-    """A lower triangle (R, R) that is packed, in Fortran order; zeros above."""
-    full, _ = lapack.dtfttr(order, triangle.astype(np.float64, copy=False), transr="N", uplo="L")
-    return np.asarray(full)

@@ -113,7 +113,8 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
     missing_chunks : {"auto", "error", "fill"}, default="auto"
         The meaning of an absent Zarr chunk; see :func:`rff_stream.open_source`.
     dtype : {"float32", "float64"}, default="float32"
-        Type of the features. float64 is slower and rarely changes an answer.
+        Type of the features. float64 is slower and rarely changes an answer; cells have it
+        with ``sums="auto"``, as far as memory allows, where left-out rows show hardly any noise.
     sums : {"auto", "float32", "float64"}, default="auto"
         Type of the sums. "auto" is float64 up to n = 2·10⁵, and beyond where the pilot says that
         the answer needs it and memory allows it. Use float64 if ``alpha`` is raised.

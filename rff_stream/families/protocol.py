@@ -77,6 +77,8 @@ class MapParameters:
     """CPU seconds that the search for a map may take; None for no limit."""
     longitudes: tuple[int, ...] = ()
     """Places of the inputs that are longitudes."""
+    float64_fits: bool = False
+    """Whether columns in float64 may be taken, for data with hardly any noise."""
     planned: Cost | None = None
     """Of the map that memory was planned for: one that is drawn is no larger."""
 

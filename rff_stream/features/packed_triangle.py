@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cython_blas, cython_lapack, lapack
 
-from rff_stream._array import Array
+from rff_stream._array import Array, Float64
 
 _pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -76,6 +76,13 @@ def pack_triangle(matrix: Array) -> Array:
     pack = lapack.strttf if matrix.dtype == np.float32 else lapack.dtrttf
     triangle, _ = pack(matrix, transr="N", uplo="L")
     return np.asarray(triangle)
+
+
+def unpack_triangle(triangle: Array, order: int) -> Float64:
+    """A lower triangle (R, R) in Fortran order that is packed; zeros above."""
+    exact = triangle.astype(np.float64, copy=False)
+    full, _ = lapack.dtfttr(order, exact, transr="N", uplo="L")
+    return np.asarray(full)
 
 
 def add_products(rows: Array, triangle: Array, beta: float) -> None:

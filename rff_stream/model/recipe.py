@@ -236,7 +236,7 @@ class Recipe(ABC):
             family.request(parameters.features, parameters.n_components, source),
             order=self.order,
             sums=self.sums,
-            dtype=parameters.dtype,
+            dtype=getattr(parameters.features, "dtype", parameters.dtype),
             n_groups=max(folds, 1) if n_groups is None else n_groups,
             search_limit=getattr(self.params, "search_seconds", None),
         )
@@ -250,6 +250,7 @@ class Recipe(ABC):
             known = replace(request.parameters, features=drawn.features)
             plan = self.plan(request.reading, columns, known)
             plan = replace(plan, reduced_from=request.plan.reduced_from)
+        plan = replace(plan, dtype=drawn.features.dtype)
         return self.choose_precision(plan, drawn.scales, request.reading)
 
     def choose_precision(self, plan: Plan, scales: Mapping[str, Array], reading: Reading) -> Plan:

@@ -435,10 +435,60 @@ def test_sums_of_rows_without_noise_are_float64_where_memory_allows(rng, monkeyp
     assert f"float64   {promised} a process" in before, "which the pilot decides"
     decided = noisy.plan_, exact.plan_, plan_of(asked(sums="float32"), rs.open_source(X, y))
     assert not any("float64   " in str(each) for each in decided)
-    rounded = fit(y, memory=exact.plan_.process_bytes - 1)
-    assert (exact.plan_.sums, rounded.plan_.sums) == ("float64", "float32")
+    assert (exact.features_.dtype, exact.plan_.dtype) == ("float64", "float64")
+    columns = replace(exact.plan_, dtype="float32")
+    some = fit(y, memory=exact.plan_.process_bytes - 1)
+    assert (some.plan_.sums, some.features_.dtype) == ("float64", "float32")
+    rounded = fit(y, memory=columns.process_bytes - 1)
+    assert (rounded.plan_.sums, rounded.features_.dtype) == ("float32", "float32")
     errors = [np.abs(each.predict(new) - np.sin(4 * new).sum(axis=1)) for each in (exact, rounded)]
     assert errors[0].mean() < errors[1].mean() / 2
+
+
+def lattice_without_noise():
+    """Rows of a smooth surface but for a gap, nearly all of them landmarks of one of the trees."""
+    x = np.stack(np.meshgrid(np.linspace(-1, 1, 40), np.linspace(0, 2, 50)), axis=-1).reshape(-1, 2)
+    x = x[(abs(x - [0, 1]) > [0.2, 0.2]).any(axis=1)]
+    return x, 3 * np.cos(x[:, 0]) + np.sin(3 * x[:, 1])
+
+
+def test_deviations_of_a_surface_without_noise_are_as_large_as_its_errors(rng):
+    """Rounding of columns in float32 made them up to 10⁷ times as large."""
+    X, y = lattice_without_noise()
+    new = rng.uniform([-1, 0], [1, 2], (500, 2))
+    exact = 3 * np.cos(new[:, 0]) + np.sin(3 * new[:, 1])
+    asked = {"progress": False, "random_state": 0}
+    cells = Cells(128, 2, 16)
+    rounded = rs.GaussianProcessRegressor(rs.Gaussian(0.7), features=cells, **asked)
+    found = rs.GaussianProcessRegressor("gaussian", length_scale="auto", features=cells, **asked)
+    for model, most in (rounded, 2e-4), (found, 1e-5):
+        mean, std = model.fit(X, y).predict(new, return_std=True)
+        error = abs(mean - exact)
+        size = np.sqrt((error**2).mean())
+        assert size < most
+        # of 500 rows .90 is 5 binomial deviations below .95, which neighbours do not share
+        assert (error < 1.96 * std).mean() > 0.9
+        assert np.median(std) < 3 * size
+    assert rounded.features_.dtype == "float32"
+    assert found.features_.dtype == "float64"
+    low = rounded.features_.rounding
+    assert (rounded.posterior_.alpha >= low).all()
+    assert (found.posterior_.alpha < low).all()
+    ridge = rs.KernelRidge(rs.Gaussian(0.7), alpha=1e-12, features=cells, **asked)
+    assert (ridge.fit(X, y).posterior_.alpha >= low).all()
+
+
+@pytest.mark.parametrize("n", [30, 300])
+@pytest.mark.parametrize("surface", [np.sin, np.exp])
+def test_deviations_of_few_rows_without_noise_are_as_large_as_their_errors(n, surface):
+    """Two factors of one matrix of landmarks are two maps: deviations were 100 times those of y."""
+    rng = np.random.default_rng(1)
+    x, new = 3 * rng.uniform(size=(n, 1)), 3 * rng.uniform(size=(300, 1))
+    model = rs.GaussianProcessRegressor(progress=False, random_state=0).fit(x, surface(x[:, 0]))
+    mean, std = model.predict(new, return_std=True)
+    size = np.sqrt(((mean - surface(new[:, 0])) ** 2).mean())
+    assert size < 1e-4
+    assert np.median(std) < 20 * size
 
 
 def test_what_cannot_fit_in_memory_is_refused_before_a_row_is_read(rng):
