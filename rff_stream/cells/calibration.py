@@ -79,7 +79,8 @@ def local_posterior(
         return plain
     if len(sample) < FEWEST_CALIBRATING:
         freedom = max(evidence.solved.observations.n - evidence.solved.fit_intercept, 1)
-        return replace(plain, inflation=plain.inflation * unknown_noise_factor(freedom))
+        factor = unknown_noise_factor(freedom) * np.sqrt(1 + 2 * optimism)
+        return replace(plain, inflation=plain.inflation * factor)
     plain = replace(plain, cell_scale=_cell_scales(evidence))
     t, tiny = len(plain.inflation), np.finfo(float).tiny
     y, w = sample[:, -t - 1 : -1], sample[:, -1:]

@@ -742,10 +742,9 @@ def test_variances_grow_by_what_numbers_found_on_the_same_rows_save(rng):
     )
     moments = accumulate_cells(features, X, y, sample_rows=200)
     evidence = cell_evidence(features, moments)
-    plain, found = (
-        local_posterior(evidence, moments.sample.rows, optimism=each) for each in (0.0, 0.1)
-    )
-    np.testing.assert_allclose(found.inflation**2, 1.2 * plain.inflation**2, rtol=1e-12)
+    for sample in moments.sample.rows, moments.sample.rows[:50]:  # fewer calibrate nothing
+        plain, found = (local_posterior(evidence, sample, optimism=each) for each in (0.0, 0.1))
+        np.testing.assert_allclose(found.inflation**2, 1.2 * plain.inflation**2, rtol=1e-12)
     turned = replace(features, encoding=Projection(np.eye(2) + 0.5, np.zeros(2)))
     plain_record = {"taken": "one", "n_rows": 200, "trials": []}
     searched, one = (
