@@ -46,6 +46,8 @@ class LinearFit:
             inverse = 1 / (values + penalty)
             fitted = along @ (inverse[:, None] * targets)
             rest = 1 - w * (1 + along**2 @ inverse) / n
+            if rest.min() < LEAST_REST and penalty < PENALTIES[-1]:
+                continue  # what rounding leaves of a line through all rows tells no error
             left = (y - middle - fitted) / np.maximum(rest, LEAST_REST)[:, None]
             found.append((float(w @ (left**2).sum(axis=1)), penalty))
         inverse = 1 / (values + min(found)[1])
