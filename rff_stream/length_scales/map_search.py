@@ -529,7 +529,7 @@ class MapSearch:
             self._compact_alone()
         if self.compares_scales:
             self._one_for_all()
-        if self.metric and self.rows.x.shape[1] > 1:
+        if self.metric and self.rows.x.shape[1] > 1 and self._tells_directions:
             self._learn()
         if self.compares_scales:
             self._compare_scales()
@@ -960,13 +960,20 @@ class MapSearch:
             self._take_metrics()
 
     @property
+    def _tells_directions(self) -> bool:
+        """Whether there are more rows than numbers of one direction, if the same rows judge it."""
+        n, d = self.rows.x.shape
+        return bool(n > d or self.judges is not None or self.only_metric)
+
+    @property
     def _can_have_directions(self) -> bool:
         return bool(self.rows.x.shape[1] <= MOST_OF_DIRECTIONS)
 
     def _directions_of_many(self, first: MetricFit) -> None:
         """The first fit and directions from it, before each input has its own length-scale."""
         self._judge(f"{first.kernel.text}, first length-scales", first, time.process_time())
-        if self.metric and self._can_have_directions and isinstance(first.kernel, RadialKernel):
+        learns = self.metric and self._can_have_directions and self._tells_directions
+        if learns and isinstance(first.kernel, RadialKernel):
             self._learn_of_many(self.candidates[-1])
 
     def _learn_of_many(self, start: _Candidate) -> None:
