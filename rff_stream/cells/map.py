@@ -509,6 +509,11 @@ class LocalFeatures(NamedMap):
 
         It serves wherever a z_c is: rounding of k(U_c, U_c) to u turns L_c by u/ε, so that a factor
         that is computed in another way is that of another map.
+
+        Raises
+        ------
+        ValueError
+            If the kernel matrix of a cell is not positive definite.
         """
         inverse = inverse_factor(self._landmark_kernel(tree, cell))
         if inverse is None:

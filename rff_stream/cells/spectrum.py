@@ -112,7 +112,7 @@ class TreeSpectrum(TreeCells):
 
     eigenvalues: Float64  # (k, R): λ, increasing in each cell
     rotation: Float64  # (k, R, R), L⁻ᵀU: k(x, U_c) · rotation are the coordinates of a row
-    rounding: float = 0.0  # of the columns
+    rounding: float = 0.0  # of the columns of a row, times its weight
 
     def coordinates(
         self, features: LocalFeatures, key: tuple[int, int], values: Float64
@@ -310,9 +310,8 @@ def tree_spectrum(
                 rotation[i] = blas.dtrmm(1.0, inverse, vectors, lower=1, trans_a=1)
 
     side_by_side(solve, _runs(k))
-    return TreeSpectrum(
-        **common, eigenvalues=eigenvalues, rotation=rotation, rounding=features.rounding
-    )
+    rounding = features.rounding * moments.weight / moments.n
+    return TreeSpectrum(**common, eigenvalues=eigenvalues, rotation=rotation, rounding=rounding)
 
 
 def tree_eta(moments: CellMoments, fit_intercept: bool, held: Array, known: float) -> float:
