@@ -13,10 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.length_scales.left_out import LEAST_REST
 
 PENALTIES = 10.0 ** np.arange(-8.0, 2.0)
 """ρ that are compared, in units of the variances of inputs."""
+
+LEAST_REST = 1e-12
+"""Smallest 1 − h: rounding is below a thousandth of it, and the least ρ leaves 10⁻⁸ over the
+largest eigenvalue. Where a line goes through all rows both r and 1 − h are as small."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,8 +49,6 @@ class LinearFit:
             inverse = 1 / (values + penalty)
             fitted = along @ (inverse[:, None] * targets)
             rest = 1 - w * (1 + along**2 @ inverse) / n
-            if rest.min() < LEAST_REST and penalty < PENALTIES[-1]:
-                continue  # what rounding leaves of a line through all rows tells no error
             left = (y - middle - fitted) / np.maximum(rest, LEAST_REST)[:, None]
             found.append((float(w @ (left**2).sum(axis=1)), penalty))
         inverse = 1 / (values + min(found)[1])

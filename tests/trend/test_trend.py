@@ -137,7 +137,7 @@ def test_an_input_that_is_constant_in_the_rows_of_a_line_has_no_slope(rng: Any) 
 
 
 def test_a_line_through_all_rows_does_not_count_as_one_without_errors(rng: Any) -> None:
-    """What rounding leaves of 1 − h counted as 10⁻⁶: noise of 26 inputs had errors of .1."""
+    """1 − h of 10⁻⁹ counted as 10⁻⁶: noise of 26 inputs had errors of .1."""
     for n in 20, 26, 27, 28:
         x, y = rng.normal(size=(n, 26)), rng.normal(size=(n, 1))
         line = LinearFit.of(x, y, np.ones(n))
