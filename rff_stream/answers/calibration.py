@@ -42,6 +42,9 @@ LINE_STEPS = 60
 COVERAGE, NORMAL = 0.95, 1.959963984540054
 """After calibration, this share of left-out rows is within this many standard deviations."""
 
+FEWEST_CALIBRATING = 100
+"""With fewer sampled rows nothing is calibrated, because a quantile would be too uncertain."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibration:

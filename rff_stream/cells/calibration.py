@@ -21,7 +21,7 @@ from scipy.special import gammaln
 from scipy.stats import t as student_t
 
 from rff_stream._array import Float64
-from rff_stream.answers.calibration import COVERAGE, NORMAL, conformal_quantile
+from rff_stream.answers.calibration import COVERAGE, FEWEST_CALIBRATING, NORMAL, conformal_quantile
 from rff_stream.cells.evidence import LocalEvidence
 from rff_stream.cells.posterior import LocalPosterior, combine_trees, far_share
 from rff_stream.cells.spectrum import TreeCells
@@ -34,9 +34,6 @@ POWERS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 ALIKE = 1.005
 """Powers whose leave-one-out error is within this factor of the smallest count as equal."""
-
-FEWEST_CALIBRATING = 100
-"""With fewer sampled rows nothing is calibrated, because a quantile would be too uncertain."""
 
 NEAR_SHARE, FAR_SHARE = 0.75, 0.95
 """Shares of left-out rows, ordered by their variance of f. From the first to the second, a

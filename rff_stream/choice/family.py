@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rff_stream._array import Array, Float64, nested_arrays
+from rff_stream.answers.calibration import FEWEST_CALIBRATING
 from rff_stream.answers.early_stopping import HeldOutError
 from rff_stream.choice.cost import SeveralCosts
 from rff_stream.choice.map import CandidateFeatures, Candidates
@@ -94,7 +95,7 @@ class ChoiceAnswer:
     """Candidates with weight, by position; and one that covers every row, if none of them does."""
     noise_factor: Float64
     """(T,), factor of the noise of a weighted mean, so that intervals have their coverage on
-    left-out rows."""
+    left-out rows; 1 where these are fewer than 100, as their quantile is too uncertain."""
 
     @property
     def target_origin(self) -> Float64:
@@ -322,7 +323,7 @@ class ChoiceFamily(Family):
                 warnings.warn(each.message, stacklevel=2)
         if several and totals.parameters is not None and totals.parameters.progress:
             logger.info("features: %s", choice)
-        if len(answer.processes) == 1 or not len(sample):
+        if len(answer.processes) == 1 or len(sample) < FEWEST_CALIBRATING:
             return answer
         both = answer._mean_of([left_out[i] for i in answer.processes])
         return replace(answer, noise_factor=noise_factor(both.residual, both.variance, both.noise))

@@ -333,6 +333,20 @@ def test_a_metric_that_left_out_rows_are_against_is_told_of(factor: float, rng: 
     assert all("length-scales alone have" in each for each in words)
 
 
+def test_the_mean_of_two_maps_is_not_calibrated_on_few_rows(rng: Any) -> None:
+    """The quantile of 40 rows without noise made deviations of 200 times those of y."""
+    x, new = np.split(np.random.default_rng(2).uniform(size=(540, 2)), [40])
+
+    def surface(x: Any) -> Any:
+        return np.column_stack([np.sin(6 * x[:, 0]) * np.cos(2 * x[:, 1]), np.exp(x.sum(axis=1))])
+
+    model = rs.GaussianProcessRegressor(progress=False, random_state=0).fit(x, surface(x))
+    assert len(model.choice_.taken.split(" and ")) == 2
+    mean, std = model.predict(new, return_std=True)
+    size = np.sqrt(((mean - surface(new)) ** 2).mean(axis=0))
+    assert (np.median(std, axis=0) < 10 * size).all()
+
+
 def test_a_few_points_are_interpolated_without_a_warning() -> None:
     """Rows so few that no variance is known beside others: each was divided by nearly 0."""
     x = np.array([[0.7], [2.1], [3.2], [5.0], [7.6], [9.0]])
