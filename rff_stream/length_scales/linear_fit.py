@@ -17,9 +17,9 @@ from rff_stream._array import Array, Float64
 PENALTIES = 10.0 ** np.arange(-8.0, 2.0)
 """ρ that are compared, in units of the variances of inputs."""
 
-LEAST_REST = 1e-12
-"""Smallest 1 − h: rounding is below a thousandth of it, and the least ρ leaves 10⁻⁸ over the
-largest eigenvalue. Where a line goes through all rows both r and 1 − h are as small."""
+LEAST_REST_OF_LINE = 1e-12
+"""Smallest 1 − h. The rounding of an h near 1 is a few 10⁻¹⁶, and the least ρ leaves about 10⁻⁸
+over the largest eigenvalue. A line through all rows leaves r as small, so that r/(1 − h) holds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +49,7 @@ class LinearFit:
             inverse = 1 / (values + penalty)
             fitted = along @ (inverse[:, None] * targets)
             rest = 1 - w * (1 + along**2 @ inverse) / n
-            left = (y - middle - fitted) / np.maximum(rest, LEAST_REST)[:, None]
+            left = (y - middle - fitted) / np.maximum(rest, LEAST_REST_OF_LINE)[:, None]
             found.append((float(w @ (left**2).sum(axis=1)), penalty))
         inverse = 1 / (values + min(found)[1])
         slopes = unit[:, None] * (vectors @ (inverse[:, None] * targets))
@@ -62,4 +62,4 @@ class LinearFit:
     def leverage(self, x: Array, w: Array) -> Float64:
         """h (m,) of rows that the line was fitted to."""
         reach = (((x - self.origin) @ self.root) ** 2).sum(axis=1)
-        return np.asarray(np.minimum(w * (1 / self.n + reach), 1 - LEAST_REST))
+        return np.asarray(np.minimum(w * (1 / self.n + reach), 1 - LEAST_REST_OF_LINE))
