@@ -23,6 +23,9 @@ SMALL = 32
 """Order of a triangle up to which LAPACK inverts it: beyond it products are several times as
 fast."""
 
+LEAST_VALUE = 1e-100
+"""Of a matrix without negative values: products of two are still normal numbers."""
+
 _LETTERS = {letter: ctypes.byref(ctypes.c_char(letter)) for letter in (b"L", b"N", b"R")}
 _SIGNS = {sign: ctypes.byref(ctypes.c_double(sign)) for sign in (1.0, -1.0)}
 
@@ -65,11 +68,22 @@ def _multiply(
     )
 
 
+def lift_small_values(matrix: Float64) -> None:
+    """Raise values below 1e-100 to it, in a matrix that has no negative ones.
+
+    Kernels of far rows are as small, and their products in a factor are smaller still. With numbers
+    below 1e-308 (subnormal ones) a processor takes up to 40 times as long.
+    """
+    if 0 <= matrix.min() < LEAST_VALUE:
+        np.maximum(matrix, LEAST_VALUE, out=matrix)
+
+
 def invert_positive(matrix: Float64) -> float | None:
     """A ← A⁻¹, its lower triangle; log|A|, or None where A is not definite.
 
     LAPACK's dpotri inverts the factor by columns and takes twice as long.
     """
+    lift_small_values(matrix)
     if not factor_in_place(matrix):
         return None
     log_det = 2 * float(np.log(matrix.diagonal()).sum())
@@ -85,6 +99,7 @@ def inverse_factor(matrix: Float64) -> Float64 | None:
     What lies above the diagonal is what lay there.
     """
     columns = np.asfortranarray(matrix)
+    lift_small_values(columns)
     if not factor_in_place(columns):
         return None
     invert_in_place(columns)
