@@ -164,6 +164,7 @@ def map_search(
         sizes=sizes,
         averages=averages,
         trends=trends and free,
+        warps=scores and free,
         budget=SearchBudget(
             np.inf if parameters.search_seconds is None else parameters.search_seconds
         ),

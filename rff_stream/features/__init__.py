@@ -39,6 +39,7 @@ from rff_stream.features.encodings import (
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.features.functionals import FunctionalFeatures, box_mean, derivative
 from rff_stream.features.hermite import HermiteFeatures
+from rff_stream.features.input_warp import InputWarp
 from rff_stream.features.level_intercepts import LevelIntercepts
 from rff_stream.features.normal_scores import NormalScores
 from rff_stream.features.nystroem import NystroemFeatures
@@ -55,6 +56,7 @@ __all__ = [
     "FourierFeatures",
     "FunctionalFeatures",
     "HermiteFeatures",
+    "InputWarp",
     "LevelIntercepts",
     "MapRequest",
     "NormalScores",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -56,6 +57,8 @@ class NormalScores(Encoding):
     scores: Float64
     dtype: FeatureDtype = "float64"
 
+    unit: ClassVar[str] = "of its normal score"
+
     def __post_init__(self) -> None:
         m = len(self.columns)
         object.__setattr__(self, "columns", np.asarray(self.columns, np.int64))
@@ -69,11 +72,15 @@ class NormalScores(Encoding):
     def of_rows(cls, x: ArrayLike, columns: Array) -> Self:
         """From the ranks of rows x (n, d), such as the pilot's; equal values share their scores."""
         values = np.asarray(x, np.float64)
-        pairs = [_knots(values[:, j]) for j in columns]
+        return cls.of_knots(values.shape[1], columns, [_knots(values[:, j]) for j in columns])
+
+    @classmethod
+    def of_knots(cls, width: int, columns: Array, pairs: Sequence[tuple[Float64, Float64]]) -> Self:
+        """From the knots of each column and their scores, of any number."""
         size = max((len(knots) for knots, _ in pairs), default=2)
         padded = np.array([[_continued(each, size) for each in pair] for pair in pairs])
         padded = padded.reshape(len(pairs), 2, size)
-        return cls(values.shape[1], np.asarray(columns), padded[:, 0], padded[:, 1])
+        return cls(width, np.asarray(columns), padded[:, 0], padded[:, 1])
 
     @property
     def n_inputs(self) -> int:

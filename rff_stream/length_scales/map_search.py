@@ -5,7 +5,8 @@
    inputs have heavy tails, the first kernel says whether their normal scores predict better; and
    where a line of the inputs says nearly as much as it does, whether it does better beside a line.
 2. The kernels compete by their errors at left-out rows of cells; so do length-scales from compact
-   windows alone, where both disagree.
+   windows alone, where both disagree; and then inputs on scales along which the best of these
+   changes evenly, for functions that jump at a value of an input and are flat beside it.
 3. The best kernels learn a metric: a matrix A in place of one length-scale for each input, for
    functions of combinations of inputs. It is taken where left-out rows say so. Directions that do
    nothing are left out. Classes learn it from the slopes of their scores.
@@ -54,6 +55,7 @@ from rff_stream.length_scales.holes import (
     holes_of,
     seconds_of_holes,
 )
+from rff_stream.length_scales.input_warps import FIT_ROWS, can_warp, input_warp, seconds_of_warp
 from rff_stream.length_scales.left_out import CellShape, cut, left_out_errors, merge_inputs
 from rff_stream.length_scales.linear_fit import LinearFit
 from rff_stream.length_scales.relevant_inputs import (
@@ -191,6 +193,16 @@ FAR_WORSE = 2.0
 scores are taken without a test. Where one row is all of a difference, its standard error is as
 large: of an input of 1e30 in one of 300 rows the mean squares were 1.91 and .02, and t was .995."""
 
+WARP_TURNS, WARP_SURE, WARP_GAIN = 3, 2.0, 0.02
+"""Most turns; standard errors, and share of the squared error, that a turn must gain: length-scales
+are no longer in units of the inputs. Set on cars, thyroids and NO2 of PMLB."""
+
+FEWEST_WARPED = 100
+"""Rows from which scales of inputs are learnt."""
+
+WARPED = "warped inputs, "
+"""Before the names of candidates whose inputs are on other scales."""
+
 BESIDE = "a line + "
 """Before the names of candidates for what a line leaves."""
 
@@ -207,7 +219,7 @@ SIZED_ROWS, HIDDEN = 1500, 0.3
 """Rows of which sizes of errors are looked at; an input that they depend on starts at least at so
 much of the largest ratio of a deviation to its length-scale."""
 
-SHARE_OF_MEDIAN, SCALE_STEP, SCALE_TURNS = 0.5, 1.5, 3
+SHARE_OF_MEDIAN, SCALE_STEP, SCALE_TURNS = 0.5, 1.5, 8
 """Length-scale of one candidate relative to the median distance; factor between length-scales that
 are compared by left-out errors, and how many at most."""
 
@@ -453,8 +465,10 @@ class MapSearch:
     sizes: bool = False  # whether cells of other sizes compete
     averages: bool = False  # whether the mean of two maps competes
     trends: bool = False  # whether what a line leaves competes with the targets as they are
+    warps: bool = False  # whether inputs on scales along which y changes evenly compete
     normal_scores: NormalScores | None = None
-    """Of heavy-tailed inputs, to be compared; kept if they predict better."""
+    """Of heavy-tailed inputs, to be compared; kept if they predict better. Or other scales of
+    inputs that were found."""
     say: Callable[[str], None] = lambda line: None
     errors_of: Callable[[Float64, Float64], Float64] = lambda errors, y: errors
     """Errors (m, T) that are compared, from those of targets y (m, T) less their means; of classes,
@@ -469,7 +483,9 @@ class MapSearch:
     holes: list[Hole] = field(default_factory=list)
     _in_holes: dict[tuple[ExactKernel, int], list[Float64]] = field(default_factory=dict)
     first_looks: list[_Candidate] = field(default_factory=list)
-    """At inputs as they are and at their scores."""
+    """At inputs as they are, at their scores, and on scales that others are better than."""
+    looks_before_line: int = 0
+    """How many of them were at targets of which no line was taken."""
     unit: Float64 = field(default_factory=lambda: np.empty(0))
     """Of the inputs (d,): the deviation of each, or one for all."""
     regions: list[RowWindow] = field(default_factory=list)
@@ -481,6 +497,8 @@ class MapSearch:
     """The regions with the targets as they are; none where no line was taken from them."""
     own_share: Float64 | None = None
     """By how much rows of the regions (m, T) pull the line towards their own targets."""
+    prefix: str = ""
+    """Of the names of candidates: the scales of their inputs."""
     _most_evidence: float = -np.inf  # a row, of the kernels so far
 
     def run(self) -> _Candidate:
@@ -512,28 +530,22 @@ class MapSearch:
             first = self._compare_scores(first, started, middle)
         if self.trends:
             first = self._compare_trend(first, plain, middle, targets)
+        self.looks_before_line = len(self.first_looks)
         if self.of_many_inputs and first.kernel in self.kernels:
             self._directions_of_many(first)
-        started = time.process_time()
-        windows = self._windows(first.matrix, *FEW_WINDOWS)
-        for kernel in sorted(self.kernels, key=lambda each: each != first.kernel):
-            if self.candidates and not self.budget.allows(
-                kernel.text, self._least(windows, kernel)
-            ):
-                continue
-            fit = self._fit_kernel(windows, kernel, first)
-            if fit is not None:
-                self._judge(kernel.text, fit, started)
-            started = time.process_time()
+        self._compare_kernels(first, self.kernels)
         if not (self.of_many_inputs and self.compares_scales):
             self._compact_alone()
         if self.compares_scales:
             self._one_for_all()
-        if self.metric and self.rows.x.shape[1] > 1 and self._tells_directions:
-            self._learn()
+        self._learn()
         if self.compares_scales:
-            self._compare_scales()
-        elif self.rows.x.shape[1] <= MOST_INPUTS:
+            self._compare_scales(self._plain, self._metrics)
+        if self._can_have_scales and not self.best.is_learnt and self._compare_warps(plain, middle):
+            self._learn()
+            if self.compares_scales:
+                self._compare_scales(self._metrics)
+        if not self.compares_scales and self.rows.x.shape[1] <= MOST_INPUTS:
             self._compare_in_holes()
         if self.sizes:
             self._compare_sizes()
@@ -697,22 +709,35 @@ class MapSearch:
     def _steps(self, of_many: int) -> int:
         return STEPS_OF_FEW if self._sees_all else of_many
 
+    def _take_scales(
+        self,
+        scales: NormalScores,
+        plain: tuple[RowWindow, Sequence[RowWindow], list[RowWindow]],
+        middle: Float64,
+    ) -> tuple[RowWindow, Sequence[RowWindow], list[RowWindow], Float64]:
+        """Go on with inputs on other scales; what was before. Targets stay.
+
+        ``plain`` are the rows as they came, less their ``middle``.
+        """
+        before = self.rows, self.blocks, self.regions, self.unit
+        shift = (scales(plain[0].x + middle) - middle).mean(axis=0)
+
+        def scaled(now: RowWindow, rows: RowWindow) -> RowWindow:
+            return RowWindow(scales(rows.x + middle) - (middle + shift), now.y, now.w)
+
+        self.rows = scaled(self.rows, plain[0])
+        self.blocks = [scaled(*each) for each in zip(self.blocks, plain[1], strict=True)]
+        self.regions = [scaled(*each) for each in zip(self.regions, plain[2], strict=True)]
+        self.unit = input_scale(self.rows)
+        return before
+
     def _compare_scores(self, plain: MetricFit, started: float, middle: Float64) -> MetricFit:
         """Go on with the normal scores of heavy-tailed inputs if they predict better."""
-        scores, origin = self.normal_scores, middle
+        scores = self.normal_scores
         assert scores is not None
-
-        def scored(rows: RowWindow) -> RowWindow:
-            return RowWindow(scores(rows.x + middle) - origin, rows.y, rows.w)
-
         self._judge("inputs as they are", plain, started)
         started = time.process_time()
-        before = (self.rows, self.blocks, self.regions, self.unit)
-        origin = origin + scored(self.rows).x.mean(axis=0)
-        self.rows = scored(self.rows)
-        self.blocks = [scored(each) for each in self.blocks]
-        self.regions = [scored(each) for each in self.regions]
-        self.unit = input_scale(self.rows)
+        before = self._take_scales(scores, (self.rows, self.blocks, self.regions), middle)
         fit = self._first_scales()
         self._judge("their normal scores", fit, started)
         self.first_looks, self.candidates = self.candidates, []
@@ -723,6 +748,82 @@ class MapSearch:
         self.normal_scores = None
         self.rows, self.blocks, self.regions, self.unit = before
         return plain
+
+    def _compare_warps(
+        self, plain: tuple[RowWindow, Sequence[RowWindow], list[RowWindow]], middle: Float64
+    ) -> bool:
+        """Whether to go on with inputs on scales along which y changes evenly: they predict better.
+
+        Each turn begins from the scales of the one before. Half of the rows give them, or fewer,
+        and the others judge. ``plain`` are the rows as they came, less their ``middle``.
+        """
+        raw, is_warped, n = plain[0].x + middle, False, len(self.rows.x)
+        some = np.random.default_rng(0).permutation(n)[: min(n // 2, FIT_ROWS)]
+        fitted = np.lexsort(raw.T)[some]  # the same rows in any order of all
+        others = self._rows_beside(fitted)
+        if not others.any():
+            return False
+        for turn in range(1, WARP_TURNS + 1):
+            least = min(self._plain, key=lambda each: each.error)
+            prefix = WARPED if turn == 1 else f"inputs warped {turn} times, "
+            need = seconds_of_warp(*self.rows.x.shape)
+            if not can_warp(least.kernel) or not self.budget.allows(
+                prefix + least.kernel.text, need
+            ):
+                break
+            started, rng = time.process_time(), np.random.default_rng(turn)
+            self.budget.spent += need
+            fit = least.fit
+            if self.compares_scales:
+                few = self.rows.part(fitted[:ALPHA_ROWS])
+                fit = replace(fit, alpha=self._alpha_of(few, fit))
+            warp = input_warp(self.rows, fitted, raw, fit, self.normal_scores, rng)
+            if warp is None:
+                break
+            kept = self.candidates, self.prefix
+            before = self._take_scales(warp, plain, middle)
+            self.candidates, self.prefix = [], prefix
+            drawn, self.rng = self.rng, np.random.default_rng(0)  # windows to come are as they were
+            windows = self._windows(np.diag(1 / self.unit), *FEW_WINDOWS)
+            self.rng = drawn
+            start = best_start(windows, least.kernel, self.unit, self.budget)
+            steps = self._steps(FIRST_STEPS)
+            found = climb_from(windows, least.kernel, start, self.ard, steps, self.budget)
+            self._judge(least.kernel.text, found, started)
+            if self.compares_scales:
+                self._compare_scales(self.candidates)
+            now = min(self.candidates, key=lambda each: each.error)
+            if not self._is_surely_better(now, least, others):
+                self.first_looks += self.candidates
+                self.rows, self.blocks, self.regions, self.unit = before
+                self.candidates, self.prefix = kept
+                break
+            self.first_looks += kept[0]
+            self.normal_scores, is_warped = warp, True
+        if is_warped:
+            first, self._most_evidence = self.candidates[0], -np.inf
+            kernels = [each for each in self.kernels if each != first.kernel]
+            self._compare_kernels(first.fit, kernels)
+            least = min(self._plain, key=lambda each: each.error)
+            if self.compares_scales and least.kernel != first.kernel:
+                self._compare_scales(self._plain)
+        return is_warped
+
+    def _is_surely_better(self, found: _Candidate, other: _Candidate, some: Array) -> bool:
+        """Whether errors at some rows are smaller by two standard errors, and by 2 %, squared."""
+        if not np.isfinite(found.error):
+            return False
+        gain = (other.squares - found.squares)[some]
+        sure = WARP_SURE * gain.std() / np.sqrt(len(gain))
+        return bool(gain.mean() > max(sure, WARP_GAIN * other.squares[some].mean()))
+
+    def _rows_beside(self, some: Array) -> Array:
+        """Which of the rows that judge (m,) are none of these rows, nor copies of them."""
+        judged = np.concatenate([each.x for each in self.regions])
+        if self.judges is not None:
+            judged = judged[self.judges]
+        _, same = equal_rows(np.concatenate([self.rows.x[some], judged]))
+        return np.asarray(~np.isin(same[len(some) :], same[: len(some)]))
 
     def _compare_trend(
         self,
@@ -890,6 +991,20 @@ class MapSearch:
         sets = [matter, both] if (both != matter).any() else [matter]
         return [each for each in sets if each.any() and not each.all()]
 
+    def _compare_kernels(self, first: MetricFit, kernels: Sequence[ExactKernel]) -> None:
+        """Some kernels, from the length-scales of the first."""
+        started = time.process_time()
+        windows = self._windows(first.matrix, *FEW_WINDOWS)
+        for kernel in sorted(kernels, key=lambda each: each != first.kernel):
+            if self.candidates and not self.budget.allows(
+                kernel.text, self._least(windows, kernel)
+            ):
+                continue
+            fit = self._fit_kernel(windows, kernel, first)
+            if fit is not None:
+                self._judge(kernel.text, fit, started)
+            started = time.process_time()
+
     def _fit_kernel(
         self, windows: Sequence[RowWindow], kernel: ExactKernel, first: MetricFit
     ) -> MetricFit | None:
@@ -943,6 +1058,8 @@ class MapSearch:
 
     def _learn(self) -> None:
         """Metrics from the best kernels, and what is asked for of them."""
+        if not self.metric or self.rows.x.shape[1] == 1 or not self._tells_directions:
+            return
         near = self._near_best()[:DEVELOPED]
         if not self.of_many_inputs:
             if near and self.compares_scales:
@@ -964,6 +1081,10 @@ class MapSearch:
         """Whether there are more rows than numbers of one direction, if the same rows judge it."""
         n, d = self.rows.x.shape
         return bool(n > d or self.judges is not None or self.only_metric)
+
+    @property
+    def _can_have_scales(self) -> bool:
+        return self.warps and not self.of_many_inputs and len(self.rows.x) >= FEWEST_WARPED
 
     @property
     def _can_have_directions(self) -> bool:
@@ -1110,7 +1231,8 @@ class MapSearch:
         k = found.leading.shape[1]
         if 0 < k < d:
             fit = MetricFit(best.kernel, found.of_metric(best.matrix), best.alpha, np.nan)
-            self._judge(f"{best.name}, {k} of {d} directions", fit, started, is_learnt=True)
+            name = f"{self._own_name(best)}, {k} of {d} directions"
+            self._judge(name, fit, started, is_learnt=True)
             self.candidates.insert(self.candidates.index(best), self.candidates.pop())
 
     def _share_metric(self, other: _Candidate) -> None:
@@ -1194,11 +1316,10 @@ class MapSearch:
         fit = MetricFit(kernel, matrix, START_ALPHA, np.nan)
         self._judge(f"{kernel.text}, one length-scale", fit, started)
 
-    def _compare_scales(self) -> None:
-        """Longer and shorter length-scales of the best metric and of the best without, if near."""
-        kinds = [kind for kind in (self._plain, self._metrics) if kind]
-        leaders = [min(kind, key=lambda each: each.error) for kind in kinds]
-        limit = WITHIN_REACH * min(each.error for each in leaders) ** 2
+    def _compare_scales(self, *kinds: list[_Candidate]) -> None:
+        """Longer and shorter length-scales of the best of each kind of candidates, if near."""
+        leaders = [min(kind, key=lambda each: each.error) for kind in kinds if kind]
+        limit = WITHIN_REACH * min(each.error for each in self.candidates) ** 2
         for best in leaders:
             if best.error**2 <= limit:
                 self._compare_scales_of(best)
@@ -1209,7 +1330,7 @@ class MapSearch:
             least = best
             for turn in range(1, SCALE_TURNS + 1):
                 factor, started = SCALE_STEP ** (sign * turn), time.process_time()
-                name = f"{best.name}, ℓ × {factor:.3g}"
+                name = f"{self._own_name(best)}, ℓ × {factor:.3g}"
                 if not self.budget.allows(name):
                     return
                 fit = MetricFit(best.kernel, best.matrix / factor, best.alpha, np.nan)
@@ -1288,7 +1409,8 @@ class MapSearch:
         self.budget.reserve = 0.0
         n, judged = len(self.rows.x), sum(len(each.x) for each in self.regions)
         more = CellShape(2 * self.shape.n_rows, 2 * r)
-        name = f"{least.name}, {2 * r} columns"
+        own = self._own_name(least)
+        name = f"{own}, {2 * r} columns"
         if n <= MOST_OF_MANY_COLUMNS and self.budget.allows(
             name, self._seconds_to_judge(judged, more)
         ):
@@ -1296,7 +1418,7 @@ class MapSearch:
         rows = LARGER * self.shape.n_rows
         before = least.error
         while rows <= largest:
-            started, name = time.process_time(), f"{least.name}, cells of {rows:,} rows"
+            started, name = time.process_time(), f"{own}, cells of {rows:,} rows"
             shape = CellShape(rows, r)
             if not self.budget.allows(name, self._seconds_to_judge(judged, shape)):
                 return
@@ -1330,7 +1452,7 @@ class MapSearch:
         if self.judges is not None:
             errors, y = errors[self.judges], y[self.judges]
         errors = self.errors_of(errors, y)
-        seconds = time.process_time() - started
+        seconds, name = time.process_time() - started, self.prefix + name
         along = np.abs(fit.matrix).sum(axis=1) * self.unit
         alike = not mixes(fit.matrix) and np.allclose(along, along[0], rtol=SAME_SCALE, atol=0.0)
         found = _Candidate(
@@ -1338,6 +1460,10 @@ class MapSearch:
         )
         self.say(f"{name}: left-out error {found.error:.4g}, {seconds:.1f} CPU s")
         self.candidates.append(found)
+
+    def _own_name(self, found: _Candidate) -> str:
+        """Its name without the scales of its inputs."""
+        return found.name.removeprefix(self.prefix)
 
     def _seconds_to_judge(self, n_rows: int, shape: CellShape) -> float:
         """What errors of so many rows cost: of the process itself, or in cells."""
@@ -1394,8 +1520,8 @@ def search_map(search: MapSearch) -> MapChoice:
         second = MapChoice(other.kernel, other.matrix, other.shape, other.name, n_rows, (), scores)
         trials, taken = [*trials, mean], mean.name
     if search.trend is not None:
-        of_line = trials[len(search.first_looks) :]
-        trials[len(search.first_looks) :] = [replace(e, name=BESIDE + e.name) for e in of_line]
+        first = search.looks_before_line
+        trials[first:] = [replace(e, name=BESIDE + e.name) for e in trials[first:]]
         taken = BESIDE + taken
     return MapChoice(
         best.kernel, best.matrix, best.shape, taken, n_rows, tuple(trials), scores, search.trend,

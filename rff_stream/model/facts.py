@@ -249,8 +249,9 @@ def units_of_scales(model: Any) -> tuple[str, ...]:
     """The unit of the length-scale of each input."""
     columns, scores = model.columns_, normal_scores_of(model.features_)
     units = list(columns.units[: len(columns.inputs)] or ("",) * len(columns.inputs))
-    for j in () if scores is None else scores.columns:
-        units[j] = "of its normal score"
+    if scores is not None:
+        for j in scores.columns:
+            units[j] = scores.unit
     return tuple(units)
 
 

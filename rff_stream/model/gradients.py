@@ -102,9 +102,9 @@ def metric_statistic(model: Any, n_directions: int | None) -> MetricStepStatisti
         )
     if normal_scores_of(fitted.features) is not None:
         raise ModelError(
-            "This map compares heavy-tailed inputs by their normal scores, and a matrix for the "
-            "inputs themselves would see a few rows alone. Give inputs whose tails are not heavy, "
-            "their logarithms say, and fit again."
+            "This map compares inputs on other scales (normal scores of heavy tails, or a warp), "
+            "and a matrix for the inputs themselves would not be one for these. Give inputs whose "
+            "tails are not heavy, their logarithms say, or a length_scale, and fit again."
         )
     Rule(
         f"from 1 to {d}, the inputs", is_whole, lambda value: 1 <= value <= d, optional=True
