@@ -790,7 +790,8 @@ class MapSearch:
             steps = self._steps(FIRST_STEPS)
             found = climb_from(windows, least.kernel, start, self.ard, steps, self.budget)
             self._judge(least.kernel.text, found, started)
-            if self.compares_scales:
+            is_near = self.candidates[0].error ** 2 <= WITHIN_REACH * least.error**2
+            if self.compares_scales and is_near:
                 self._compare_scales(self.candidates)
             now = min(self.candidates, key=lambda each: each.error)
             if not self._is_surely_better(now, least, others):
