@@ -65,7 +65,10 @@ class NormalScores(Encoding):
         for name in ("knots", "scores"):
             values = frozen(name, getattr(self, name), (m, np.shape(self.knots)[1]))
             if not (np.diff(values) > 0).all():
-                raise ValueError(f"{name} of normal scores must increase along the second axis.")
+                raise ValueError(
+                    f"{name} of {type(self).__name__} do not increase along the second axis, but "
+                    "must, to keep the order of an input. Sort them, and take each once."
+                )
             object.__setattr__(self, name, values)
 
     @classmethod

@@ -85,6 +85,12 @@ def test_what_has_no_scale_is_left_as_it_is() -> None:
     assert not can_warp(Polynomial(2))
 
 
+def test_a_scale_that_falls_is_refused() -> None:
+    falls = (np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, 0.5]))
+    with pytest.raises(ValueError, match="scores of InputWarp do not increase"):
+        InputWarp.of_knots(1, np.array([0]), [falls])
+
+
 def steps_of(x: np.ndarray) -> np.ndarray:
     return np.asarray((x[:, 0] > 0.7) * 1.0 + (x[:, 1] > 0.2) * (x[:, 2] > 0.5))
 
