@@ -32,7 +32,7 @@ tell a standard error; and most holes: an error costs .1 CPU s for each map."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hole:
-    """Neighbouring rows, of which the inner half is predicted by the outer half."""
+    """Rows of which the inner ones, half of a place or a fold, are predicted by the others."""
 
     outer: RowWindow
     inner: RowWindow
@@ -60,6 +60,20 @@ def holes_of(places: Sequence[RowWindow]) -> list[Hole]:
 def errors_in_holes(fit: MetricFit, holes: Sequence[Hole]) -> list[Float64]:
     """Errors (m, T) of the inner rows of each hole; NaN where a kernel has no Cholesky factor."""
     return [_errors_in(fit, hole) for hole in holes]
+
+
+def folds_of(rows: RowWindow, count: int) -> list[Hole]:
+    """Every so many rows in turn, from the first, the second and so on, beside all others."""
+    at = np.arange(len(rows.x))
+    return [Hole(rows.part(at % count != i), rows.part(at % count == i)) for i in range(count)]
+
+
+def errors_of_folds(fits: Sequence[MetricFit], folds: Sequence[Hole]) -> Float64:
+    """Errors (m, T) of all rows in their order, those of each fold by a fit of its own."""
+    errors = np.empty((sum(len(each.inner.x) for each in folds), folds[0].inner.y.shape[1]))
+    for i, (fit, fold) in enumerate(zip(fits, folds, strict=True)):
+        errors[i :: len(folds)] = _errors_in(fit, fold)
+    return errors
 
 
 def seconds_of_holes(holes: Sequence[Hole], n_inputs: int) -> float:

@@ -52,6 +52,8 @@ from rff_stream.length_scales.holes import (
     MOST_INPUTS,
     Hole,
     errors_in_holes,
+    errors_of_folds,
+    folds_of,
     holes_of,
     seconds_of_holes,
 )
@@ -64,6 +66,7 @@ from rff_stream.length_scales.relevant_inputs import (
     seconds_of_relevance,
 )
 from rff_stream.length_scales.shared_slopes import (
+    SharedDirections,
     seconds_of_directions,
     seconds_of_slopes,
     shared_directions,
@@ -156,6 +159,10 @@ MOST_OF_DIRECTIONS = 1000
 TURNS, PATIENCE = 8, 2
 """Most turns of the search for directions, and how many in a row may be no better: a second
 direction stands out only when the metric of the first is known well."""
+
+LEAST_FOLDS, FOLDS = 2, 5
+"""Least and most parts of few rows that judge directions found beside them. At their own rows 58
+numbers tell 80 classes apart by chance alone (Cover 1965)."""
 
 CHEAP = 0.1
 """Share of the budget up to which a turn may follow one that was no better."""
@@ -394,6 +401,18 @@ class SearchRecord:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _Beside:
+    """How a candidate is judged that the same rows gave: by fits to the rows beside each fold."""
+
+    fits: tuple[MetricFit, ...]  # none where folds were not looked at
+    share: float  # of errors beside folds: that of its start with all rows over that beside folds
+
+    def over(self, factor: float) -> _Beside:
+        """The same of longer length-scales."""
+        return replace(self, fits=tuple(each.over(factor) for each in self.fits))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Candidate:
     name: str
     kernel: ExactKernel
@@ -404,6 +423,7 @@ class _Candidate:
     seconds: float
     is_learnt: bool = False  # whether its matrix was learnt as a metric
     has_one_scale: bool = False  # whether all inputs have one length-scale, in the search's units
+    beside: _Beside | None = None
 
     @property
     def squares(self) -> Float64:
@@ -595,10 +615,13 @@ class MapSearch:
         chose a metric that had errors .040 at new rows, for .012 without it.
 
         One length-scale and one for each input are compared by :meth:`_final_error` alone. With a
-        standard error, too, 700 rows of classes took the one where it was worse.
+        standard error, too, 700 rows of classes took the one where it was worse. Directions that
+        were found beside each fold, from fewer rows, are worse than they will be.
         """
         if found is other:
             return False
+        if found.beside is not None and other.beside is None:
+            return found.error < other.error
         are_scales = found.shape == other.shape and not mixes(found.matrix)
         if are_scales and not mixes(other.matrix) and found.n_free != other.n_free:
             return self._final_error(found) < self._final_error(other)
@@ -630,7 +653,7 @@ class MapSearch:
         alone gives a metric. No number helped where the rows that judge are kept apart.
         """
         p, before = found.n_numbers, other.n_numbers
-        if self.judges is not None:
+        if self.judges is not None or found.beside is not None:
             return 0.0
         numbers = 2.0 * max(p - before, 0)
         if mixes(found.matrix) != mixes(other.matrix):
@@ -1176,36 +1199,102 @@ class MapSearch:
         return float(START_ALPHA * 4.0**step)
 
     def _learn_directions(self, start: _Candidate) -> None:
-        """The same for many inputs: a few directions, and a full metric of rows along them."""
-        kernel, fit, before, no_better = start.kernel, start.fit, start, 0
-        assert isinstance(kernel, RadialKernel)
-        d = self.rows.x.shape[1]
+        """The same for many inputs: a few directions, and a full metric of rows along them.
+
+        Where all rows judge, the best is judged again by directions that were found without them.
+        """
+        first = len(self.candidates)
+        fits = self._take_turns(start)
+        learnt = self.candidates[first:]
+        best = min(learnt, key=lambda each: each.error, default=start)
+        if self.judges is None and best.error < start.error:
+            self.candidates = self.candidates[:first]
+            self._judge_beside(start, best, fits[: 1 + learnt.index(best)])
+
+    def _take_turns(self, start: _Candidate) -> list[MetricFit]:
+        """Directions by turns, and the fits whose slopes each turn saw."""
+        kernel, fits, before, no_better = start.kernel, [start.fit], start, 0
         for turn in range(1, TURNS + 1):
-            name = f"{kernel.text}, metric, turn {turn}"
-            need = seconds_of_directions(len(self.rows.x), d, self.rows.y.shape[1])
+            name, need = f"{kernel.text}, metric, turn {turn}", self._seconds_of_turn(self.rows)
             if not self.budget.allows(name, need) and not (self.only_metric and turn == 1):
                 break
             started = time.process_time()
-            self.budget.spent += need
-            found = shared_directions(self.rows, fit, MOST_OF_METRIC, self.unit, self.rng)
-            leading = found.leading
-            if not leading.shape[1] and not self.only_metric:
+            found = self._shared(self.rows, fits[-1], self.rng)
+            if not found.n_leading and not self.only_metric:
                 break
-            k = leading.shape[1] or d
-            matrix = leading if k < d else found.whole
-            windows = self._windows(matrix, *FEW_WINDOWS)
-            along = self._scaled(windows, kernel, matrix)
-            if 1 < k < d:
-                along = WindowEvidence(windows, along.matrix, self.budget).climb_metric(
-                    kernel, along.alpha, iterations=self._steps(LATER_STEPS)
-                )
-            self._judge(f"{name}, {k} of {d} directions", along, started, is_learnt=True)
+            windows = self._windows(found.metric, *FEW_WINDOWS)
+            along, d = self._along(windows, kernel, found), len(self.unit)
+            name = f"{name}, {found.n_leading or d} of {d} directions"
+            self._judge(name, along, started, is_learnt=True)
             judged = self.candidates[-1]
             no_better = no_better + 1 if judged.error >= before.error else 0
             if no_better == (PATIENCE if need <= CHEAP * self.budget.limit else 1):
                 break
             before = min(before, judged, key=lambda each: each.error)
-            fit = self._scaled(windows[: FEW_WINDOWS[0]], kernel, found.whole)
+            fits.append(self._scaled(windows[: FEW_WINDOWS[0]], kernel, found.whole))
+        return fits
+
+    def _judge_beside(
+        self, start: _Candidate, learnt: _Candidate, fits: Sequence[MetricFit]
+    ) -> None:
+        """Judge directions by each fold's errors in those that its other rows give by turns.
+
+        As many folds as the budget allows. Where these are too few, errors of p numbers that the
+        same n rows gave are larger at new rows, √((n + p)/(n − p)) times. Beside a fold fits are as
+        wide, and as noisy, as those of all rows.
+        """
+        name, started, (rows,) = self._own_name(learnt), time.process_time(), self.regions
+        left = self.budget.limit - self.budget.reserve - self.budget.spent
+        n_folds = int(min(FOLDS, left // (len(fits) * self._seconds_of_turn(rows))))
+        if n_folds < LEAST_FOLDS:
+            p, n = learnt.n_numbers, len(rows.x)
+            beside = _Beside((), np.sqrt((n + p) / (n - p)) if p < n else np.inf)
+        else:
+            beside = self._beside(start, fits, folds_of(rows, n_folds))
+        self._judge(name, learnt.fit, started, is_learnt=True, beside=beside)
+
+    def _beside(
+        self, start: _Candidate, fits: Sequence[MetricFit], folds: Sequence[Hole]
+    ) -> _Beside:
+        """Directions beside each fold, by the turns that those of all rows took."""
+        own = []
+        for fold in folds:
+            rng = np.random.default_rng(0)
+            found = self._shared(fold.outer, start.fit, rng)
+            for fit in fits[1:]:
+                if not found.n_leading:
+                    break
+                matrix = found.whole * (self._size(fit.matrix) / self._size(found.whole))
+                found = self._shared(fold.outer, replace(fit, matrix=matrix), rng)
+            has_any = (found.n_leading or self.only_metric) and fold.outer.varies
+            own.append(self._along([fold.outer], start.kernel, found) if has_any else start.fit)
+        self.budget.spent += seconds_of_holes(folds, len(self.unit))
+        of_start = self._judged(errors_of_folds([start.fit] * len(folds), folds))
+        share = start.error / max(float(np.sqrt((of_start**2).mean())), TINY)
+        return _Beside(tuple(own), share)
+
+    def _size(self, matrix: Float64) -> float:
+        """The norm of a metric of inputs in their units."""
+        return float(np.linalg.norm(matrix * self.unit[:, None]))
+
+    def _shared(self, rows: RowWindow, fit: MetricFit, rng: Generator) -> SharedDirections:
+        self.budget.spent += self._seconds_of_turn(rows)
+        return shared_directions(rows, fit, MOST_OF_METRIC, self.unit, rng)
+
+    def _seconds_of_turn(self, rows: RowWindow) -> float:
+        return seconds_of_directions(len(rows.x), rows.x.shape[1], rows.y.shape[1])
+
+    def _along(
+        self, windows: Sequence[RowWindow], kernel: ExactKernel, found: SharedDirections
+    ) -> MetricFit:
+        """The best multiple of the metric along directions, and of several a full one."""
+        assert isinstance(kernel, RadialKernel)
+        along = self._scaled(windows, kernel, found.metric)
+        if not 1 < found.n_leading < len(self.unit):
+            return along
+        return WindowEvidence(windows, along.matrix, self.budget).climb_metric(
+            kernel, along.alpha, iterations=self._steps(LATER_STEPS)
+        )
 
     def _scaled(
         self, windows: Sequence[RowWindow], kernel: ExactKernel, matrix: Float64
@@ -1229,7 +1318,7 @@ class MapSearch:
         started = time.process_time()
         self.budget.spent += need
         found = shared_directions(self.rows, best.fit, d, self.unit, self.rng)
-        k = found.leading.shape[1]
+        k = found.n_leading
         if 0 < k < d:
             fit = MetricFit(best.kernel, found.of_metric(best.matrix), best.alpha, np.nan)
             name = f"{self._own_name(best)}, {k} of {d} directions"
@@ -1334,8 +1423,9 @@ class MapSearch:
                 name = f"{self._own_name(best)}, ℓ × {factor:.3g}"
                 if not self.budget.allows(name):
                     return
-                fit = MetricFit(best.kernel, best.matrix / factor, best.alpha, np.nan)
-                self._judge(name, fit, started, is_learnt=best.is_learnt)
+                beside = best.beside and best.beside.over(factor)
+                fit, learnt = best.fit.over(factor), best.is_learnt
+                self._judge(name, fit, started, is_learnt=learnt, beside=beside)
                 if self.candidates[-1].error >= least.error:
                     break
                 least = self.candidates[-1]
@@ -1436,31 +1526,41 @@ class MapSearch:
         shape: CellShape | None = None,
         *,
         is_learnt: bool = False,
+        beside: _Beside | None = None,
     ) -> None:
-        """One more candidate, with its errors in cells of a shape."""
+        """One more candidate, with its errors in cells of a shape, or those beside each fold."""
         shape = shape or self.shape
         n_rows, (d, k) = sum(len(each.x) for each in self.regions), fit.matrix.shape
         self.budget.spent += self._seconds_to_judge(n_rows, shape)
         if mixes(fit.matrix):
             self.budget.spent += seconds_of_columns(n_rows, d, k)
-        if len(self.regions) == 1 and len(self.regions[0].x) <= shape.n_components:
+        if beside is not None and beside.fits:
+            folds = folds_of(self.regions[0], len(beside.fits))
+            self.budget.spent += seconds_of_holes(folds, d)
+            errors = errors_of_folds(beside.fits, folds)
+        elif len(self.regions) == 1 and len(self.regions[0].x) <= shape.n_components:
             errors = left_out_residuals(self.regions[0], fit)
         else:
             errors = left_out_errors(fit, self.regions, shape, seed=0)  # the same trees for all
+        errors = self._judged(errors) * (1.0 if beside is None else beside.share)
+        seconds, name = time.process_time() - started, self.prefix + name
+        along = np.abs(fit.matrix).sum(axis=1) * self.unit
+        alike = not mixes(fit.matrix) and np.allclose(along, along[0], rtol=SAME_SCALE, atol=0.0)
+        found = _Candidate(
+            name, fit.kernel, fit.matrix, fit.alpha, shape, errors, seconds, is_learnt, alike,
+            beside,
+        )  # fmt: skip
+        self.say(f"{name}: left-out error {found.error:.4g}, {seconds:.1f} CPU s")
+        self.candidates.append(found)
+
+    def _judged(self, errors: Float64) -> Float64:
+        """Errors (m, T) that are compared, from those of all rows of the regions."""
         if self.own_share is not None:
             errors = errors + self.own_share
         y = np.concatenate([each.y for each in self.regions])
         if self.judges is not None:
             errors, y = errors[self.judges], y[self.judges]
-        errors = self.errors_of(errors, y)
-        seconds, name = time.process_time() - started, self.prefix + name
-        along = np.abs(fit.matrix).sum(axis=1) * self.unit
-        alike = not mixes(fit.matrix) and np.allclose(along, along[0], rtol=SAME_SCALE, atol=0.0)
-        found = _Candidate(
-            name, fit.kernel, fit.matrix, fit.alpha, shape, errors, seconds, is_learnt, alike
-        )
-        self.say(f"{name}: left-out error {found.error:.4g}, {seconds:.1f} CPU s")
-        self.candidates.append(found)
+        return self.errors_of(errors, y)
 
     def _own_name(self, found: _Candidate) -> str:
         """Its name without the scales of its inputs."""

@@ -32,6 +32,9 @@ HALF_ROWS, SLOPE_ROWS = 2000, 1000
 KEPT_DISTANCE = 0.999
 """Share of the squared distances of rows that the directions of many inputs must tell."""
 
+ROUNDING = float(np.finfo(float).eps) ** 2
+"""Mean squared slope, in units of inputs and targets, of a fit that is flat but for rounding."""
+
 VECTOR_PRODUCTS = 3
 """Products of d³ that all eigenvectors take as long as."""
 
@@ -43,6 +46,16 @@ class SharedDirections:
     leading: Float64  # (d, k): each column as long as the root mean squared slope along it
     floor: float  # mean squared slope that noise can hide, along any direction
     unit: Float64  # (d,): scales of the inputs
+
+    @property
+    def metric(self) -> Float64:
+        """Those that stand out alone, or the whole where none does, or all do."""
+        return self.leading if 0 < self.n_leading < len(self.unit) else self.whole
+
+    @property
+    def n_leading(self) -> int:
+        """How many stand out."""
+        return int(self.leading.shape[1])
 
     @property
     def whole(self) -> Float64:
@@ -74,7 +87,7 @@ def shared_directions(
     M = sum((f.T @ g for f, g in pairs), np.zeros((len(unit), len(unit))))
     M = (M + M.T) / (2 * len(at)) * np.outer(unit, unit)
     values, vectors = linalg.eigh(M, driver="evd", check_finite=False)
-    floor = max(float(-values[0]), 0.0)
+    floor = max(float(-values[0]), ROUNDING)
     k = min(int((values > floor).sum()), most)
     first = len(values) - k
     leading = vectors[:, first:] * np.sqrt(values[first:]) / unit[:, None]

@@ -15,7 +15,7 @@ from rff_stream.families.windows_of_pilot import MOST_VALUES, searched_rows
 from rff_stream.features import Periodic, Projection, Then
 from rff_stream.length_scales.budget import SearchBudget, seconds_of_look
 from rff_stream.length_scales.left_out import CellShape
-from rff_stream.length_scales.map_search import MapSearch, _Candidate, search_map
+from rff_stream.length_scales.map_search import FOLDS, MapSearch, _Candidate, search_map
 from rff_stream.length_scales.shared_slopes import shared_directions, slope_metric
 from rff_stream.length_scales.window_evidence import (
     START_ALPHA,
@@ -534,6 +534,49 @@ def test_noise_of_many_inputs_gives_no_directions(rng):
     found, _ = of_many(x, y, budget=SearchBudget(2.0))
     assert found.left_out_error == pytest.approx(1, abs=0.1)
     assert "directions" not in found.taken
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("classes", [False, True], ids=["numbers", "classes"])
+def test_noise_of_few_rows_gives_no_directions(seed, classes):
+    """58 numbers that saw 80 rows told them apart: two of three searches took a direction."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.standard_normal((80, 58)), rng.standard_normal(80)
+    estimator = rs.KernelClassifier if classes else rs.GaussianProcessRegressor
+    model = estimator(progress=False, random_state=seed).fit(X, y > 0 if classes else y)
+    assert not any("directions" in name for name in model.choice_.taken_names)
+
+
+def test_directions_of_few_rows_are_judged_by_those_of_other_rows(rng):
+    """The error is that of a hand-made cross-validation, as many rows fewer as its start has."""
+    X, y, _ = wide_rows(500, 60, rng)
+    x, unit = X - X.mean(axis=0), X.std(axis=0)
+    search = MapSearch(
+        RowWindow(x, (y - y.mean())[:, None], np.ones(500)), [], True, [rs.Gaussian()],
+        CellShape(500, 600), rng,
+    )  # fmt: skip
+    search.unit, search.regions = unit, [search.rows]
+    start = MetricFit(rs.Gaussian(), np.diag(1 / (8 * unit)), 0.05, 0.0)
+    search._judge("start", start, 0.0)
+    search._learn_directions(search.candidates[0])
+    first, learnt = search.candidates
+    assert learnt.is_learnt and learnt.beside is not None
+    at, whole, mine = np.arange(500), np.empty(500), np.empty(500)
+    for i, own in enumerate(learnt.beside.fits):
+        inner, outer = at % FOLDS == i, at % FOLDS != i
+        for errors, fit in ((mine, own), (whole, first.fit)):
+            errors[inner] = dense_errors(fit, x[outer], y[outer], x[inner], y[inner])
+    share = first.error / np.sqrt((whole**2).mean())
+    np.testing.assert_allclose(learnt.errors[:, 0], share * mine, rtol=1e-8, atol=1e-10)
+
+
+def dense_errors(fit, x, y, at, truth):
+    """y − m − k'K⁻¹(y − m), m the generalised least-squares mean."""
+    K = fit.kernel(x @ fit.matrix, x @ fit.matrix) + fit.alpha * np.eye(len(x))
+    inverse = np.linalg.inv(K)
+    mean = inverse.sum(axis=0) @ y / inverse.sum()
+    near = fit.kernel(at @ fit.matrix, x @ fit.matrix)
+    return truth - mean - near @ inverse @ (y - mean)
 
 
 def test_copies_of_a_row_judge_together(rng):
