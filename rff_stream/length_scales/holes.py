@@ -31,14 +31,14 @@ tell a standard error; and most holes: an error costs .1 CPU s for each map."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Hole:
-    """Rows of which the inner ones, half of a place or a fold, are predicted by the others."""
+class Split:
+    """Rows that are hidden, the inner half of a place or a fold, and those that predict them."""
 
-    outer: RowWindow
-    inner: RowWindow
+    known: RowWindow
+    hidden: RowWindow
 
 
-def holes_of(places: Sequence[RowWindow]) -> list[Hole]:
+def holes_of(places: Sequence[RowWindow]) -> list[Split]:
     """Some cells of a random tree in units of the steps from row to row, each a hole.
 
     The tree is that of a generator of its own: what else is drawn does not change.
@@ -53,45 +53,45 @@ def holes_of(places: Sequence[RowWindow]) -> list[Hole]:
             order = np.argsort(apart.sum(axis=1), kind="stable")
             inner, outer = np.split(order, [len(order) // 2])
             if len(inner) > 1:
-                found.append(Hole(own.part(outer), own.part(inner)))
+                found.append(Split(own.part(outer), own.part(inner)))
     return found
 
 
-def errors_in_holes(fit: MetricFit, holes: Sequence[Hole]) -> list[Float64]:
+def errors_in_holes(fit: MetricFit, holes: Sequence[Split]) -> list[Float64]:
     """Errors (m, T) of the inner rows of each hole; NaN where a kernel has no Cholesky factor."""
     return [_errors_in(fit, hole) for hole in holes]
 
 
-def folds_of(rows: RowWindow, count: int) -> list[Hole]:
-    """Every so many rows in turn, from the first, the second and so on, beside all others."""
+def folds_of(rows: RowWindow, count: int) -> list[Split]:
+    """So many folds: row i is hidden in fold i mod ``count``, and known in the others."""
     at = np.arange(len(rows.x))
-    return [Hole(rows.part(at % count != i), rows.part(at % count == i)) for i in range(count)]
+    return [Split(rows.part(at % count != i), rows.part(at % count == i)) for i in range(count)]
 
 
-def errors_of_folds(fits: Sequence[MetricFit], folds: Sequence[Hole]) -> Float64:
-    """Errors (m, T) of all rows in their order, those of each fold by a fit of its own."""
-    errors = np.empty((sum(len(each.inner.x) for each in folds), folds[0].inner.y.shape[1]))
+def errors_of_folds(fits: Sequence[MetricFit], folds: Sequence[Split]) -> Float64:
+    """Errors (m, T) of all rows in their order, those of each fold by its own fit."""
+    errors = np.empty((sum(len(each.hidden.x) for each in folds), folds[0].hidden.y.shape[1]))
     for i, (fit, fold) in enumerate(zip(fits, folds, strict=True)):
         errors[i :: len(folds)] = _errors_in(fit, fold)
     return errors
 
 
-def seconds_of_holes(holes: Sequence[Hole], n_inputs: int) -> float:
+def seconds_of_holes(holes: Sequence[Split], n_inputs: int) -> float:
     """CPU seconds of the errors of one map: as much as a look at the rows of each, about."""
-    return sum(seconds_of_look(len(each.outer.x), n_inputs, True) for each in holes)
+    return sum(seconds_of_look(len(each.known.x), n_inputs, True) for each in holes)
 
 
-def _errors_in(fit: MetricFit, hole: Hole) -> Float64:
-    outer, inner = hole.outer, hole.inner
-    middle = outer.x.mean(axis=0)
-    u, v = (outer.x - middle) @ fit.matrix, (inner.x - middle) @ fit.matrix
+def _errors_in(fit: MetricFit, split: Split) -> Float64:
+    known, hidden = split.known, split.hidden
+    middle = known.x.mean(axis=0)
+    u, v = (known.x - middle) @ fit.matrix, (hidden.x - middle) @ fit.matrix
     K = np.array(kernel_values(fit.kernel, u))
-    K[np.diag_indices_from(K)] += fit.alpha / outer.w
+    K[np.diag_indices_from(K)] += fit.alpha / known.w
     try:
         factor = linalg.cho_factor(K, lower=True, overwrite_a=True, check_finite=False)
     except linalg.LinAlgError:
-        return np.full(inner.y.shape, np.nan)
+        return np.full(hidden.y.shape, np.nan)
     ones = linalg.cho_solve(factor, np.ones(len(u)), check_finite=False)
-    mean = (ones @ outer.y) / ones.sum()
-    weights = linalg.cho_solve(factor, outer.y - mean, check_finite=False)
-    return np.asarray(inner.y - mean - kernel_values(fit.kernel, v, u) @ weights)
+    mean = (ones @ known.y) / ones.sum()
+    weights = linalg.cho_solve(factor, known.y - mean, check_finite=False)
+    return np.asarray(hidden.y - mean - kernel_values(fit.kernel, v, u) @ weights)

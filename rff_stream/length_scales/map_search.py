@@ -17,7 +17,8 @@
 Of many inputs the numbers of a metric are as many as the rows. So a few directions are found, by
 slopes that two halves share, before all else: from one length-scale for all inputs, or from the
 inputs that stand out. The rows that judge took no part in what they judge; where rows are one set a
-quarter is too few to tell, so all judge, and each input may have a length-scale from the beginning.
+quarter is too few to tell, so all judge, each input may have a length-scale from the beginning, and
+directions are judged in folds.
 
 A search goes on with what is within reach of the best, by paired differences of squared errors,
 and while there is something left of its budget.
@@ -50,7 +51,7 @@ from rff_stream.length_scales.budget import (
 from rff_stream.length_scales.holes import (
     FEWEST_HOLES,
     MOST_INPUTS,
-    Hole,
+    Split,
     errors_in_holes,
     errors_of_folds,
     folds_of,
@@ -161,8 +162,8 @@ TURNS, PATIENCE = 8, 2
 direction stands out only when the metric of the first is known well."""
 
 LEAST_FOLDS, FOLDS = 2, 5
-"""Least and most parts of few rows that judge directions found beside them. At their own rows 58
-numbers tell 80 classes apart by chance alone (Cover 1965)."""
+"""Least and most folds that judge directions found without them. At the rows that gave them 58
+numbers tell the classes of 80 rows apart by chance alone (Cover 1965)."""
 
 CHEAP = 0.1
 """Share of the budget up to which a turn may follow one that was no better."""
@@ -401,15 +402,15 @@ class SearchRecord:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Beside:
-    """How a candidate is judged that the same rows gave: by fits to the rows beside each fold."""
+class _FoldFits:
+    """How directions are judged that the same rows gave: each fold by a fit to the other rows."""
 
-    fits: tuple[MetricFit, ...]  # none where folds were not looked at
-    share: float  # of errors beside folds: that of its start with all rows over that beside folds
+    fits: tuple[MetricFit, ...]  # of the folds; none where the budget had no room for them
+    factor: float  # of all errors: fits without a fold have fewer rows
 
-    def over(self, factor: float) -> _Beside:
-        """The same of longer length-scales."""
-        return replace(self, fits=tuple(each.over(factor) for each in self.fits))
+    def stretched(self, factor: float) -> _FoldFits:
+        """The same with length-scales so many times as long."""
+        return replace(self, fits=tuple(each.stretched(factor) for each in self.fits))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -423,7 +424,7 @@ class _Candidate:
     seconds: float
     is_learnt: bool = False  # whether its matrix was learnt as a metric
     has_one_scale: bool = False  # whether all inputs have one length-scale, in the search's units
-    beside: _Beside | None = None
+    fold_fits: _FoldFits | None = None
 
     @property
     def squares(self) -> Float64:
@@ -500,7 +501,7 @@ class MapSearch:
     candidates: list[_Candidate] = field(default_factory=list)
     settled: _Candidate | None = None
     """That of the map which was taken, where errors in holes were compared."""
-    holes: list[Hole] = field(default_factory=list)
+    holes: list[Split] = field(default_factory=list)
     _in_holes: dict[tuple[ExactKernel, int], list[Float64]] = field(default_factory=dict)
     first_looks: list[_Candidate] = field(default_factory=list)
     """At inputs as they are, at their scores, and on scales that others are better than."""
@@ -615,12 +616,12 @@ class MapSearch:
         chose a metric that had errors .040 at new rows, for .012 without it.
 
         One length-scale and one for each input are compared by :meth:`_final_error` alone. With a
-        standard error, too, 700 rows of classes took the one where it was worse. Directions that
-        were found beside each fold, from fewer rows, are worse than they will be.
+        standard error, too, 700 rows of classes took the one where it was worse. So are directions
+        that are judged by folds: of 72 searches of noise one took some.
         """
         if found is other:
             return False
-        if found.beside is not None and other.beside is None:
+        if found.fold_fits is not None and other.fold_fits is None:
             return found.error < other.error
         are_scales = found.shape == other.shape and not mixes(found.matrix)
         if are_scales and not mixes(other.matrix) and found.n_free != other.n_free:
@@ -653,7 +654,7 @@ class MapSearch:
         alone gives a metric. No number helped where the rows that judge are kept apart.
         """
         p, before = found.n_numbers, other.n_numbers
-        if self.judges is not None or found.beside is not None:
+        if self.judges is not None or found.fold_fits is not None:
             return 0.0
         numbers = 2.0 * max(p - before, 0)
         if mixes(found.matrix) != mixes(other.matrix):
@@ -1201,7 +1202,7 @@ class MapSearch:
     def _learn_directions(self, start: _Candidate) -> None:
         """The same for many inputs: a few directions, and a full metric of rows along them.
 
-        Where all rows judge, the best is judged again by directions that were found without them.
+        Where all rows judge, the best is judged again, by directions found without those rows.
         """
         first = len(self.candidates)
         fits = self._take_turns(start)
@@ -1209,7 +1210,7 @@ class MapSearch:
         best = min(learnt, key=lambda each: each.error, default=start)
         if self.judges is None and best.error < start.error:
             self.candidates = self.candidates[:first]
-            self._judge_beside(start, best, fits[: 1 + learnt.index(best)])
+            self._judge_by_folds(start, best, fits[: 1 + learnt.index(best)])
 
     def _take_turns(self, start: _Candidate) -> list[MetricFit]:
         """Directions by turns, and the fits whose slopes each turn saw."""
@@ -1234,44 +1235,46 @@ class MapSearch:
             fits.append(self._scaled(windows[: FEW_WINDOWS[0]], kernel, found.whole))
         return fits
 
-    def _judge_beside(
+    def _judge_by_folds(
         self, start: _Candidate, learnt: _Candidate, fits: Sequence[MetricFit]
     ) -> None:
-        """Judge directions by each fold's errors in those that its other rows give by turns.
+        """Judge directions again: rows of each fold by directions that the other rows give.
 
-        As many folds as the budget allows. Where these are too few, errors of p numbers that the
-        same n rows gave are larger at new rows, √((n + p)/(n − p)) times. Beside a fold fits are as
-        wide, and as noisy, as those of all rows.
+        There are as many folds as the budget allows. Where these are too few, errors count
+        √((n + p)/(n − p)) times, for p numbers that the same n rows gave (Akaike 1969).
         """
         name, started, (rows,) = self._own_name(learnt), time.process_time(), self.regions
         left = self.budget.limit - self.budget.reserve - self.budget.spent
         n_folds = int(min(FOLDS, left // (len(fits) * self._seconds_of_turn(rows))))
         if n_folds < LEAST_FOLDS:
             p, n = learnt.n_numbers, len(rows.x)
-            beside = _Beside((), np.sqrt((n + p) / (n - p)) if p < n else np.inf)
+            fold_fits = _FoldFits((), np.sqrt((n + p) / (n - p)) if p < n else np.inf)
         else:
-            beside = self._beside(start, fits, folds_of(rows, n_folds))
-        self._judge(name, learnt.fit, started, is_learnt=True, beside=beside)
+            fold_fits = self._fit_folds(start, fits, folds_of(rows, n_folds))
+        self._judge(name, learnt.fit, started, is_learnt=True, fold_fits=fold_fits)
 
-    def _beside(
-        self, start: _Candidate, fits: Sequence[MetricFit], folds: Sequence[Hole]
-    ) -> _Beside:
-        """Directions beside each fold, by the turns that those of all rows took."""
+    def _fit_folds(
+        self, start: _Candidate, fits: Sequence[MetricFit], folds: Sequence[Split]
+    ) -> _FoldFits:
+        """Directions without each fold, by as many turns; metrics of all rows say their widths.
+
+        Errors count as many times as those of the start are smaller with all rows.
+        """
         own = []
         for fold in folds:
             rng = np.random.default_rng(0)
-            found = self._shared(fold.outer, start.fit, rng)
+            found = self._shared(fold.known, start.fit, rng)
             for fit in fits[1:]:
                 if not found.n_leading:
                     break
                 matrix = found.whole * (self._size(fit.matrix) / self._size(found.whole))
-                found = self._shared(fold.outer, replace(fit, matrix=matrix), rng)
-            has_any = (found.n_leading or self.only_metric) and fold.outer.varies
-            own.append(self._along([fold.outer], start.kernel, found) if has_any else start.fit)
+                found = self._shared(fold.known, replace(fit, matrix=matrix), rng)
+            has_any = (found.n_leading or self.only_metric) and fold.known.varies
+            own.append(self._along([fold.known], start.kernel, found) if has_any else start.fit)
         self.budget.spent += seconds_of_holes(folds, len(self.unit))
         of_start = self._judged(errors_of_folds([start.fit] * len(folds), folds))
-        share = start.error / max(float(np.sqrt((of_start**2).mean())), TINY)
-        return _Beside(tuple(own), share)
+        factor = start.error / max(float(np.sqrt((of_start**2).mean())), TINY)
+        return _FoldFits(tuple(own), factor)
 
     def _size(self, matrix: Float64) -> float:
         """The norm of a metric of inputs in their units."""
@@ -1423,9 +1426,9 @@ class MapSearch:
                 name = f"{self._own_name(best)}, ℓ × {factor:.3g}"
                 if not self.budget.allows(name):
                     return
-                beside = best.beside and best.beside.over(factor)
-                fit, learnt = best.fit.over(factor), best.is_learnt
-                self._judge(name, fit, started, is_learnt=learnt, beside=beside)
+                fold_fits = best.fold_fits and best.fold_fits.stretched(factor)
+                fit, learnt = best.fit.stretched(factor), best.is_learnt
+                self._judge(name, fit, started, is_learnt=learnt, fold_fits=fold_fits)
                 if self.candidates[-1].error >= least.error:
                     break
                 least = self.candidates[-1]
@@ -1526,29 +1529,29 @@ class MapSearch:
         shape: CellShape | None = None,
         *,
         is_learnt: bool = False,
-        beside: _Beside | None = None,
+        fold_fits: _FoldFits | None = None,
     ) -> None:
-        """One more candidate, with its errors in cells of a shape, or those beside each fold."""
+        """One more candidate, with its errors in cells of a shape, or those of folds."""
         shape = shape or self.shape
         n_rows, (d, k) = sum(len(each.x) for each in self.regions), fit.matrix.shape
         self.budget.spent += self._seconds_to_judge(n_rows, shape)
         if mixes(fit.matrix):
             self.budget.spent += seconds_of_columns(n_rows, d, k)
-        if beside is not None and beside.fits:
-            folds = folds_of(self.regions[0], len(beside.fits))
+        if fold_fits is not None and fold_fits.fits:
+            folds = folds_of(self.regions[0], len(fold_fits.fits))
             self.budget.spent += seconds_of_holes(folds, d)
-            errors = errors_of_folds(beside.fits, folds)
+            errors = errors_of_folds(fold_fits.fits, folds)
         elif len(self.regions) == 1 and len(self.regions[0].x) <= shape.n_components:
             errors = left_out_residuals(self.regions[0], fit)
         else:
             errors = left_out_errors(fit, self.regions, shape, seed=0)  # the same trees for all
-        errors = self._judged(errors) * (1.0 if beside is None else beside.share)
+        errors = self._judged(errors) * (1.0 if fold_fits is None else fold_fits.factor)
         seconds, name = time.process_time() - started, self.prefix + name
         along = np.abs(fit.matrix).sum(axis=1) * self.unit
         alike = not mixes(fit.matrix) and np.allclose(along, along[0], rtol=SAME_SCALE, atol=0.0)
         found = _Candidate(
             name, fit.kernel, fit.matrix, fit.alpha, shape, errors, seconds, is_learnt, alike,
-            beside,
+            fold_fits,
         )  # fmt: skip
         self.say(f"{name}: left-out error {found.error:.4g}, {seconds:.1f} CPU s")
         self.candidates.append(found)

@@ -81,7 +81,7 @@ class MetricFit:
     alpha: float  # σₙ²/σ_f² of a row of weight 1
     log_evidence: float  # Σ log p of the windows, and log p of the numbers a priori
 
-    def over(self, factor: float) -> MetricFit:
+    def stretched(self, factor: float) -> MetricFit:
         """The same with length-scales so many times as long."""
         return replace(self, matrix=self.matrix / factor)
 

@@ -14,6 +14,7 @@ from rff_stream.cells.map import LocalFeatures
 from rff_stream.families.windows_of_pilot import MOST_VALUES, searched_rows
 from rff_stream.features import Periodic, Projection, Then
 from rff_stream.length_scales.budget import SearchBudget, seconds_of_look
+from rff_stream.length_scales.holes import folds_of
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_search import FOLDS, MapSearch, _Candidate, search_map
 from rff_stream.length_scales.shared_slopes import shared_directions, slope_metric
@@ -539,7 +540,7 @@ def test_noise_of_many_inputs_gives_no_directions(rng):
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("classes", [False, True], ids=["numbers", "classes"])
 def test_noise_of_few_rows_gives_no_directions(seed, classes):
-    """58 numbers that saw 80 rows told them apart: two of three searches took a direction."""
+    """58 numbers that saw 80 rows told them apart: half of these searches took a direction."""
     rng = np.random.default_rng(seed)
     X, y = rng.standard_normal((80, 58)), rng.standard_normal(80)
     estimator = rs.KernelClassifier if classes else rs.GaussianProcessRegressor
@@ -560,14 +561,31 @@ def test_directions_of_few_rows_are_judged_by_those_of_other_rows(rng):
     search._judge("start", start, 0.0)
     search._learn_directions(search.candidates[0])
     first, learnt = search.candidates
-    assert learnt.is_learnt and learnt.beside is not None
+    assert learnt.is_learnt and learnt.fold_fits is not None
     at, whole, mine = np.arange(500), np.empty(500), np.empty(500)
-    for i, own in enumerate(learnt.beside.fits):
+    for i, own in enumerate(learnt.fold_fits.fits):
         inner, outer = at % FOLDS == i, at % FOLDS != i
         for errors, fit in ((mine, own), (whole, first.fit)):
             errors[inner] = dense_errors(fit, x[outer], y[outer], x[inner], y[inner])
-    share = first.error / np.sqrt((whole**2).mean())
-    np.testing.assert_allclose(learnt.errors[:, 0], share * mine, rtol=1e-8, atol=1e-10)
+    factor = first.error / np.sqrt((whole**2).mean())
+    np.testing.assert_allclose(learnt.errors[:, 0], factor * mine, rtol=1e-8, atol=1e-10)
+
+
+def test_directions_without_a_fold_do_not_depend_on_its_targets(rng):
+    """Those of the other folds do."""
+    X, y, _ = wide_rows(300, 60, rng)
+    start = MetricFit(rs.Gaussian(), np.diag(1 / (8 * X.std(axis=0))), 0.05, 0.0)
+    other = np.where(np.arange(300) % FOLDS == 0, -y, y)
+    found = []
+    for targets in (y, other):
+        rows, shape = RowWindow(X, targets[:, None], np.ones(300)), CellShape(300, 400)
+        search = MapSearch(rows, [], True, [rs.Gaussian()], shape, np.random.default_rng(0))
+        search.unit, search.regions = X.std(axis=0), [rows]
+        search._judge("start", start, 0.0)
+        folds = folds_of(rows, FOLDS)
+        found.append(search._fit_folds(search.candidates[0], [start], folds).fits)
+    same = [np.array_equal(a.matrix, b.matrix) for a, b in zip(*found, strict=True)]
+    assert same == [True, False, False, False, False]
 
 
 def dense_errors(fit, x, y, at, truth):

@@ -33,9 +33,9 @@ def test_the_inner_half_of_a_hole_is_farther_from_the_outer_rows_than_they_are(r
     holes = holes_of([places(rng)])
     assert FEWEST_HOLES <= len(holes) <= HOLES
     for hole in holes:
-        middle = np.concatenate([hole.inner.x, hole.outer.x]).mean(axis=0)
+        middle = np.concatenate([hole.hidden.x, hole.known.x]).mean(axis=0)
         inner, outer = (
-            np.linalg.norm(each.x - middle, axis=1) for each in (hole.inner, hole.outer)
+            np.linalg.norm(each.x - middle, axis=1) for each in (hole.hidden, hole.known)
         )
         assert abs(len(inner) - len(outer)) <= 1
         assert np.median(inner) < np.median(outer)
@@ -46,7 +46,7 @@ def test_copies_are_on_one_side_of_a_hole_and_holes_share_no_row(rng: Any) -> No
     twice = RowWindow(*(np.concatenate([each, each]) for each in (once.x, once.y, once.w)))
     for rows in (once, twice):
         seen = np.concatenate(
-            [part.x for hole in holes_of([rows]) for part in (hole.inner, hole.outer)]
+            [part.x for hole in holes_of([rows]) for part in (hole.hidden, hole.known)]
         )
         assert len(np.unique(seen, axis=0)) == len(seen)
 
@@ -54,10 +54,10 @@ def test_copies_are_on_one_side_of_a_hole_and_holes_share_no_row(rng: Any) -> No
 def test_errors_are_those_of_the_exact_process_with_a_flat_mean(rng: Any) -> None:
     kernel, matrix = rs.Matern(nu=1.5), np.array([[1.2, 0.3], [0.0, 0.8]])
     hole = holes_of([places(rng)])[0]
-    own, theirs = hole.outer.x @ matrix, hole.inner.x @ matrix
-    inverse = np.linalg.inv(kernel(own, own) + ALPHA * np.diag(1 / hole.outer.w))
-    mean = (inverse @ hole.outer.y).sum() / inverse.sum()
-    expected = hole.inner.y - mean - kernel(theirs, own) @ inverse @ (hole.outer.y - mean)
+    own, theirs = hole.known.x @ matrix, hole.hidden.x @ matrix
+    inverse = np.linalg.inv(kernel(own, own) + ALPHA * np.diag(1 / hole.known.w))
+    mean = (inverse @ hole.known.y).sum() / inverse.sum()
+    expected = hole.hidden.y - mean - kernel(theirs, own) @ inverse @ (hole.known.y - mean)
     found = errors_in_holes(MetricFit(kernel, matrix, ALPHA, np.nan), [hole])[0]
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
