@@ -1,6 +1,6 @@
 # Works on a fresh clone with python3 and make: each target first builds the environment it needs.
 #
-#   make demo | test | lint | all-tests | bench | accuracy | notebooks | pictures | docs | faults | venv | clean
+#   make demo | test | slow-tests | lint | all-tests | bench | accuracy | notebooks | pictures | docs | faults | venv | clean
 #   make bench-cluster | slurm-test | compose-test | record | shape
 #   make test PYTHON=python3.13 VENV=.venv-3.13       another interpreter, in an environment of its own
 #   make test PYTEST_ARGS="-k moments -x"             arguments for pytest
@@ -19,7 +19,7 @@ BIN := $(VENV)/bin
 # threads that compete are ten times slower.
 PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: venv demo test lint all-tests bench accuracy notebooks write-notebooks pictures docs faults bench-cluster slurm-test compose-test record shape clean
+.PHONY: venv demo test slow-tests lint all-tests bench accuracy notebooks write-notebooks pictures docs faults bench-cluster slurm-test compose-test record shape clean
 
 venv: $(VENV)/.test-stamp
 
@@ -29,7 +29,11 @@ demo: $(VENV)/.test-stamp
 test: $(VENV)/.test-stamp
 	$(PYTEST) -n auto --dist worksteal $(PYTEST_ARGS)
 
-# Everything: slow, accuracy, notebooks; what needs an absent package, a SLURM queue or an image skips.
+# Those of a second or more. They and the fast ones are what a change must pass (.ci/run).
+slow-tests: $(VENV)/.test-stamp
+	$(PYTEST) -n auto --dist worksteal -m "slow and not long and not cluster and not optional" $(PYTEST_ARGS)
+
+# Everything: long, accuracy, notebooks; what needs an absent package, a SLURM queue or an image skips.
 all-tests: $(VENV)/.all-stamp
 	$(PYTEST) -m "" $(PYTEST_ARGS)
 

@@ -38,7 +38,7 @@ class Candidates(UndrawnMap):
     >>> import numpy as np, rff_stream as rs
     >>> X = np.random.default_rng(0).uniform(-1, 1, (1000, 2)); y = np.sin(20 * X[:, 0]) * X[:, 1]
     >>> candidates = rs.Candidates(("whole", rs.Cells(n_components=64, n_trees=2)))
-    >>> model = rs.KernelRidge(n_components=64, features=candidates, random_state=0).fit(X, y)
+    >>> model = rs.KernelRidge(length_scale=0.2, features=candidates, random_state=0).fit(X, y)
     >>> model.choice_.names
     ('whole', 'local')
     """

@@ -181,6 +181,7 @@ def test_leave_one_out_equals_refits_without_the_row():
             assert np.isclose(found[i, t], Y[i, t] - Z[i] @ coef[:, t] - mu[t], rtol=1e-7)
 
 
+@pytest.mark.slow
 @given(factor=st.floats(1e-2, 1e2), shift=st.floats(-1e3, 1e3), size=st.floats(1e-2, 1e2))
 @settings(max_examples=20, deadline=None)
 def test_laws_units_of_y_and_of_weights(factor, shift, size):

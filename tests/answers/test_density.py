@@ -71,6 +71,7 @@ def test_it_is_the_parzen_estimate_within_its_stated_error(
     assert stated.max() < 0.03 * exact.max()
 
 
+@pytest.mark.slow
 def test_the_error_falls_with_the_root_of_the_components(
     rows: np.ndarray, points: np.ndarray
 ) -> None:
@@ -90,6 +91,7 @@ def test_the_error_falls_with_the_root_of_the_components(
     assert slope == pytest.approx(-0.5, abs=0.08)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "how"),
     [
@@ -158,6 +160,7 @@ def true_deviation(draw: Any, features: FourierFeatures, kernel: Any, Z: Any) ->
     return np.std(found, axis=0), np.sqrt(np.mean(stated, axis=0))
 
 
+@pytest.mark.slow
 def test_the_stated_error_of_the_data_is_that_over_new_data(points: np.ndarray) -> None:
     features = map_of(Gaussian(0.7), 64)
     true, stated = true_deviation(
@@ -168,6 +171,7 @@ def test_the_stated_error_of_the_data_is_that_over_new_data(points: np.ndarray) 
     assert np.mean((stated / true) ** 2) == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.slow
 def test_the_stated_error_of_the_data_knows_dependent_rows() -> None:
     kernel, features = Gaussian(0.7), map_of(Gaussian(0.7), 32, d=1)
 

@@ -70,6 +70,7 @@ def share_below(p, level=0.05):
 LEVEL = (0.0175, 0.09)
 
 
+@pytest.mark.slow
 def test_level_of_independent_rows():
     def p(x):
         return hsic(accumulate(PAIR, x), 20).p_value
@@ -92,6 +93,7 @@ def test_power_for_dependence_without_correlation():
     assert share_below(p_values(draw, 100, lambda x: hsic(accumulate(pair, x), 20).p_value)) > 0.9
 
 
+@pytest.mark.slow
 def test_series_need_runs_of_rows():
     """Two independent series with a long memory: rows as units see dependence, runs do not."""
 

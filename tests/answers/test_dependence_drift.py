@@ -71,7 +71,7 @@ def test_it_finds_a_turn_and_a_new_input(model):
         assert min(found[3].inputs, key=found[3].inputs.__getitem__) == name
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_level_and_power_over_200_days(model):
     """p-values of days that did not change are uniform; changes are found."""
     alike = np.array([p_values(model, seed) for seed in range(200)])
@@ -128,6 +128,7 @@ def test_copies_are_one_row(model, rng, times):
     assert heavy.p_value == pytest.approx(once.p_value)
 
 
+@pytest.mark.slow
 def test_copies_are_counted_by_the_sample_of_large_days(model, rng):
     """20,000 rows three times in each of two days, of which 2,000 are kept: the ratio of
     two statistics is known to a third, whose log is 7 standard errors of 160 pairs from 0."""

@@ -60,6 +60,7 @@ def test_the_levels_of_all_looks_sum_to_alpha():
     assert levels[0] == levels[SEASON - 1] > levels[SEASON]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("freedom", [np.inf, 5.0])
 def test_few_seasons_have_a_false_alarm(freedom):
     count = sum(alarms(seed, 40, 0.2, freedom) for seed in range(12))
@@ -154,6 +155,7 @@ def season(tmp_path: Path) -> Path:
     return tmp_path / "M.zarr"
 
 
+@pytest.mark.slow
 def test_a_counted_file_is_compared_without_a_read(season, monkeypatch):
     folder = season.parent / "days"
     write(folder / "d08.parquet", table(8))
@@ -171,6 +173,7 @@ def test_a_counted_file_is_compared_without_a_read(season, monkeypatch):
     assert [each.rows for each in listed] == [60] * 10 and all(each.errors for each in listed)
 
 
+@pytest.mark.slow
 def test_rows_that_are_not_counted_are_compared(season):
     model = rs.load(season)
     assert model.drift(table(20, shift=8.0)).alarm and not model.drift(table(20)).alarm
@@ -189,6 +192,7 @@ def test_a_model_in_memory_compares_the_files_of_its_fit(season):
     assert model.drift().n_reference == 7 and not model.drift("d03.parquet").alarm
 
 
+@pytest.mark.slow
 def test_the_alarm_has_an_exit_code_of_its_own(season):
     folder = season.parent / "days"
     write(folder / "d08.parquet", table(8, shift=8.0))

@@ -72,6 +72,7 @@ def test_a_loop_that_ends_leaves_the_model_of_then():
     assert model.predict(x[:5]).shape == (5,)
 
 
+@pytest.mark.slow
 def test_the_standard_error_is_between_leaves_and_covers_the_truth():
     """Errors of neighbours resemble each other: a standard error by rows would be far too small.
 
@@ -88,6 +89,7 @@ def test_the_standard_error_is_between_leaves_and_covers_the_truth():
     assert inside >= 12 and wider >= 12
 
 
+@pytest.mark.slow
 def test_an_interval_covers_skewed_leaves() -> None:
     """Six to 24 leaves that share an error each: ± 1.96 standard errors cover 79 to 89 %."""
     rng, truth = np.random.default_rng(0), np.sqrt(2.0)
@@ -139,6 +141,7 @@ def test_one_bar_counts_the_rows_read_and_says_how_large_the_error_is(monkeypatc
     assert all("±" in text for text in said) and shown[-1][0] == "closed"
 
 
+@pytest.mark.slow
 def test_a_fit_stops_when_the_error_has_settled():
     x, y = rows(120_000, noise=0.5)
     whole, early = made().fit(x, y), made().fit(x, y, until=0.02)

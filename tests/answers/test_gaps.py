@@ -95,6 +95,7 @@ def test_nearly_linear_columns_are_linear_and_bounded() -> None:
     assert np.abs(columns(1e6 * x)).max() <= 1
 
 
+@pytest.mark.slow
 def test_short_length_scales_return_to_a_trend_in_gaps() -> None:
     """Columns that are linear are taken: where no row is near, the model is a line."""
     rng = np.random.default_rng(1)
@@ -160,6 +161,7 @@ def test_sums_are_as_precise_as_the_answer_needs(noise: float, expected: bool) -
     assert not rounding_is_felt(pilot, features, row, 3e5, 1.0)
 
 
+@pytest.mark.slow
 def test_what_swings_between_the_data_gets_a_larger_penalty() -> None:
     """Evidence buys interpolation: the error was 20 times that of a linear trend, in silence."""
     x, y = clustered()
@@ -179,6 +181,7 @@ def test_what_swings_between_the_data_gets_a_larger_penalty() -> None:
     assert safe.alpha > found.alpha and errors[1] < 2 * errors[2] < errors[0]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*10 nearest neighbours")  # of too few columns
 @pytest.mark.parametrize("alpha", ["cv", "gcv"])
 def test_other_criteria_are_tested_in_gaps_too(alpha: str) -> None:
@@ -214,6 +217,7 @@ def test_kind_data_keep_the_very_answer() -> None:
     assert seen.check_evidence(features, found) is found
 
 
+@pytest.mark.slow
 def test_the_default_fit_of_many_rows_is_no_worse_than_that_of_fewer() -> None:
     rng = np.random.default_rng(0)
     test, errors = rng.uniform(-2, 2, (1000, 2)), []
@@ -226,6 +230,7 @@ def test_the_default_fit_of_many_rows_is_no_worse_than_that_of_fewer() -> None:
     assert errors[1] < errors[0]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*10 nearest neighbours")  # of too few columns
 def test_what_was_unsafe_stays_safe_in_a_loaded_model(tmp_path: Any) -> None:
     x, y = clustered()
@@ -257,6 +262,7 @@ def test_a_linear_function_that_is_met_well_is_no_swing() -> None:
     assert model.score(X, y) > 0.999
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("features", "slope"),
     [(rs.Cells(64, 2, 8), 0.0), (rs.Cells(64, 2, 8), 5.0), (rs.Grid(modes=(16, 16)), 0.0)],

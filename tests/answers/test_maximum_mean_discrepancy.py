@@ -96,6 +96,7 @@ def test_one_seed_one_answer(rng: np.random.Generator) -> None:
 # --------------------------------------------------------------------------------- level and power
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "m"), [(1000, 1000), (1000, 200)])
 def test_p_values_are_uniform_when_nothing_changed(n: int, m: int) -> None:
     found = p_values(map_of(3), independent(3, n, m))
@@ -103,6 +104,7 @@ def test_p_values_are_uniform_when_nothing_changed(n: int, m: int) -> None:
     assert np.mean(found <= 0.05) <= most(0.05)
 
 
+@pytest.mark.slow
 def test_the_level_is_kept_for_dependent_rows() -> None:
     found = p_values(map_of(2), lambda rng: series(rng, 2000))
     assert kstest(found, "uniform").pvalue > 0.001
@@ -120,6 +122,7 @@ def test_dependent_rows_taken_for_independent_would_lose_the_level() -> None:
     assert np.mean(p_values(map_of(2), shuffled, 60) <= 0.05) > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 10])
 def test_half_a_standard_deviation_is_seen(d: int) -> None:
     found = p_values(map_of(d, 256), independent(d, 2000, 2000, 0.5), 40)
@@ -280,6 +283,7 @@ def added(features: Any, batches: Any) -> Moments:
     return total(accumulate(features, x, order=1) for x in batches)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "second", "effect"), [(8, 8, 0.0), (8, 8, 0.3), (1, 12, 0.3)])
 def test_the_level_is_kept_for_sums_of_batches(first: int, second: int, effect: float) -> None:
     """Runs of days once mixed: every one of 130 pairs of sums was rejected at 5 %."""

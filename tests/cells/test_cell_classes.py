@@ -71,6 +71,7 @@ def test_scores_are_those_of_dense_least_squares_in_each_cell(classes: int, rng:
     np.testing.assert_array_equal(fit.predict(probe), fit.classes_[expected.argmax(axis=1)])
 
 
+@pytest.mark.slow
 def test_the_penalty_and_probabilities_come_from_left_out_rows(rng: Any) -> None:
     X, y = rows(rng, 4000)
     fit = model(alpha="sample").fit(X[:3000], y[:3000])
@@ -82,6 +83,7 @@ def test_the_penalty_and_probabilities_come_from_left_out_rows(rng: Any) -> None
     assert abs(chance.mean() - (fit.predict_proba(X[3000:]) ** 2).sum(axis=1).mean()) < 0.03
 
 
+@pytest.mark.slow
 def test_labels_of_any_kind_grow_are_forgotten_and_stored(rng: Any, tmp_path: Any) -> None:
     X, y = rows(rng)
     names = np.array(["low", "mid", "top"])[y]
@@ -102,6 +104,7 @@ def test_labels_of_any_kind_grow_are_forgotten_and_stored(rng: Any, tmp_path: An
     np.testing.assert_array_equal(rs.load(tmp_path / "small.zarr").predict(X), fit.predict(X))
 
 
+@pytest.mark.slow
 def test_classes_are_weighted_and_searched_for(rng: Any) -> None:
     X, y = rows(rng)
     few = np.flatnonzero((y < 2) | (rng.uniform(size=len(y)) < 0.1))
@@ -113,6 +116,7 @@ def test_classes_are_weighted_and_searched_for(rng: Any) -> None:
     assert np.mean(weighted.predict(X[rare]) == 2) >= np.mean(plain.predict(X[rare]) == 2)
 
 
+@pytest.mark.slow
 def test_length_scales_are_searched_for_on_windows_of_rows(rng: Any) -> None:
     X, y = rows(rng, 800, classes=6)
     fit = model(length_scale="median", alpha="sample").fit(X[:500], y[:500])
@@ -121,6 +125,7 @@ def test_length_scales_are_searched_for_on_windows_of_rows(rng: Any) -> None:
     assert fit.score(X[500:], y[500:]) > known.score(X[500:], y[500:]) - 0.05
 
 
+@pytest.mark.slow
 def test_the_map_is_chosen_where_nothing_is_said(rng: Any, tmp_path: Any) -> None:
     X, y = rows(rng, 900)
     fit = rs.KernelClassifier(random_state=0, progress=False).fit(X[:500], y[:500])
@@ -155,6 +160,7 @@ def test_candidates_are_compared_by_their_calibrated_probabilities(rng: Any) -> 
     assert np.isnan(probability_errors(failed, truth, spread, origin)).all()
 
 
+@pytest.mark.slow
 def test_the_command_line_fits_labels_in_cells_and_maps_that_compete(
     rng: Any, tmp_path: Any
 ) -> None:
@@ -188,6 +194,7 @@ def test_the_command_line_fits_labels_in_cells_and_maps_that_compete(
     assert wrong.exit_code == 2 and "has no cells" in wrong.output
 
 
+@pytest.mark.slow
 def test_a_checkpoint_goes_on_with_the_same_bits(rng: Any, tmp_path: Any) -> None:
     import zarr
 
@@ -210,6 +217,7 @@ def test_what_cells_have_no_answer_for_is_said_first(rng: Any) -> None:
         model(alpha="cv").fit(X, y)
 
 
+@pytest.mark.slow
 def test_classes_of_a_line_have_its_odds(rng: Any, tmp_path: Any) -> None:
     """Least squares alone had a log-loss of 1.07 times that of logistic regression."""
     from sklearn.linear_model import LogisticRegression

@@ -89,6 +89,7 @@ def test_rows_of_float32_are_predicted_without_a_warning(rng):
         np.testing.assert_allclose(found, wide, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_it_learns_where_a_global_map_with_as_many_columns_cannot(rng):
     """A wave of length .06 over a range of 2 × 2: a global map of 128 columns is blind to it."""
     X = rng.uniform(-1, 1, (6000, 2))
@@ -154,6 +155,7 @@ def test_weights_and_several_targets(rng):
     assert a == pytest.approx(b.predict(X[:40]), rel=1e-3, abs=0.02)  # weights of trees differ
 
 
+@pytest.mark.slow
 def test_penalty_by_evidence_cross_validation_or_given(rng):
     X, y = rows(rng)
     given = model(alpha=0.05).fit(X, y)
@@ -169,6 +171,7 @@ def test_penalty_by_evidence_cross_validation_or_given(rng):
     assert by_gcv.score(X, y) > 0.95
 
 
+@pytest.mark.slow
 def test_groups_and_batches_are_kept_forgotten_and_found_again(rng, tmp_path):
     X, y = rows(rng)
     label = np.array(["a", "b", "c"])[np.arange(len(X)) % 3]
@@ -216,6 +219,7 @@ def test_without_its_moments_a_saved_model_predicts_alike(rng, tmp_path):
     assert again.alpha_ == fit.alpha_ and again.df_ == fit.df_
 
 
+@pytest.mark.slow
 def test_what_left_out_halves_of_cells_tell_is_kept_with_the_model(rng, tmp_path):
     X, y = rows(rng, n=600)
     fit = model(rs.GaussianProcessRegressor, length_scale="evidence").fit(X, y)
@@ -227,6 +231,7 @@ def test_what_left_out_halves_of_cells_tell_is_kept_with_the_model(rng, tmp_path
     assert again.partial_fit(*rows(rng), batch="later").posterior_.gap_factor == factor
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::rff_stream.errors.NumericalWarning")  # a constant target
 def test_each_target_has_its_own_factor_in_gaps(rng):
     X = rng.normal(size=(1500, 2))
@@ -265,6 +270,7 @@ def test_models_of_few_rows_that_kept_no_finite_variance_are_read(rng):
     np.testing.assert_array_equal(read.std(x), posterior.std(x))
 
 
+@pytest.mark.slow
 def test_a_pass_that_was_stopped_goes_on_with_the_same_bits(rng, tmp_path, monkeypatch):
     import dask
 
@@ -315,6 +321,7 @@ def test_threads_change_no_bit(rng, monkeypatch):
     assert (found[0] == found[1]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("segments", [128, 8])
 def test_one_sum_is_held_however_many_leaves_there_are(rng, monkeypatch, segments):
     """Leaves of 128 rows, each late by chance: the sum, one a thread, and the last that was added;
@@ -372,6 +379,7 @@ def test_partial_fit_counts_batches_once(rng):
     assert fit.predict(X[:30]) == pytest.approx(other.predict(X[:30]), abs=1e-3)
 
 
+@pytest.mark.slow
 def test_the_default_draws_as_many_cells_as_fit_the_memory(rng):
     X = rng.uniform(-3, 3, (10_000, 2))
     y = np.sin(2 * X[:, 0]) * np.cos(X[:, 1])
@@ -413,6 +421,7 @@ def test_the_solve_keeps_factors_of_landmarks_that_the_plan_has_room_for(rng, mo
     assert (fit.predict(X) == before).all()
 
 
+@pytest.mark.slow
 def test_sums_of_rows_without_noise_are_float64_where_memory_allows(rng, monkeypatch):
     monkeypatch.setattr("rff_stream.moments.accumulate.FLOAT64_ROWS", 500)
     X, new = rng.uniform(size=(600, 2)), rng.uniform(size=(500, 2))
@@ -452,6 +461,7 @@ def lattice_without_noise():
     return x, 3 * np.cos(x[:, 0]) + np.sin(3 * x[:, 1])
 
 
+@pytest.mark.slow
 def test_deviations_of_a_surface_without_noise_are_as_large_as_its_errors(rng):
     """Rounding of columns in float32 made them up to 10⁷ times as large."""
     X, y = lattice_without_noise()
@@ -613,6 +623,7 @@ def test_too_few_rows_are_said(rng, n, features, words):
         rs.KernelRidge(features=features, random_state=0, progress=False).fit(x, y)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:y. in held-out blocks")  # they are few
 @pytest.mark.parametrize(
     ("choices", "far"),
@@ -640,6 +651,7 @@ def test_a_far_value_in_one_row_spoils_no_map(rng, choices, far):
     assert fitted.score(new, target(new)) > 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:y. in held-out blocks")  # they are few
 @pytest.mark.filterwarnings("ignore:A few extreme values make the standard deviation")
 @pytest.mark.parametrize("seed", [0, 1])
@@ -660,6 +672,7 @@ def test_a_far_value_hides_no_direction(seed):
     assert model.score(new, target(new)) > 0.95  # .995 and more are seen
 
 
+@pytest.mark.slow
 def test_the_search_does_not_see_where_the_targets_lie(rng):
     """Squares of 1e9 keep seven digits: a search on such targets took a worse map."""
     X = rng.normal(size=(300, 3))
@@ -687,6 +700,7 @@ def test_few_rows_tell_the_noise_roughly_and_intervals_are_those_of_student(rng)
     assert 0.85 < np.mean(abs(few.predict(x[10:]) - y[10:]) < 1.96 * std) <= 1
 
 
+@pytest.mark.slow
 def test_later_rows_at_any_distance_are_counted_without_a_warning_of_numpy(rng):
     """The square of 1e30 did not fit float32, the type of the columns: a RuntimeWarning."""
     x = rng.normal(size=(400, 2))
@@ -719,6 +733,7 @@ def test_many_rows_are_predicted_by_one_product_whatever_the_chunks(rng):
         np.testing.assert_allclose(c.compute(), b, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_every_part_of_a_chunked_grid_has_columns_of_its_own():
     """A part of which the pilot had no row: RMSE 2.1 K of air temperature in place of .7."""
     da, xr = pytest.importorskip("dask.array"), pytest.importorskip("xarray")

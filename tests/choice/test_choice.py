@@ -110,6 +110,7 @@ def test_the_sums_of_each_candidate_are_those_of_its_own_fit(rng: Any) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [rs.KernelRidge, rs.GaussianProcessRegressor])
 def test_it_is_stored_updated_and_answers_for_groups(kind: Any, rng: Any, tmp_path: Any) -> None:
     X, y = rows(rng)
@@ -146,6 +147,7 @@ def test_a_forgotten_batch_was_never_seen(rng: Any) -> None:
     np.testing.assert_allclose(doubled.weight, 2 * fit.moments_.weight)
 
 
+@pytest.mark.slow
 def test_a_fit_goes_on_from_its_checkpoint(rng: Any, tmp_path: Any) -> None:
 
     X, y = rows(rng, 3000)
@@ -161,6 +163,7 @@ def test_a_fit_goes_on_from_its_checkpoint(rng: Any, tmp_path: Any) -> None:
     )
 
 
+@pytest.mark.slow
 def test_several_targets_choose_for_themselves(rng: Any) -> None:
     X, y = rows(rng, 3000, rough=12.0)
     y = np.stack([y, X[:, 0]], axis=1)
@@ -184,6 +187,7 @@ def test_intervals_of_a_mean_of_several_cover(rng: Any) -> None:
     assert 0.92 < np.mean((low < y[3000:]) & (y[3000:] < high)) < 0.98
 
 
+@pytest.mark.slow
 def test_a_grid_that_does_not_reach_a_row_leaves_the_choice_to_the_others(rng: Any) -> None:
     pytest.importorskip("finufft")
     X, y = rows(rng, 3000)
@@ -229,6 +233,7 @@ def test_what_a_choice_cannot_do_is_said_before_a_row_is_read(rng: Any) -> None:
         fit.moments_ + other.moments_
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("features", [CELLS, BOTH], ids=repr)
 def test_reports_and_pictures_show_any_kind_of_map(features: Any, rng: Any, tmp_path: Any) -> None:
     pytest.importorskip("matplotlib")
@@ -272,6 +277,7 @@ def test_a_metric_that_is_asked_for_is_taken(rng: Any) -> None:
     assert not any(name.endswith("metric") for name in none.choice_.names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("features", [BOTH, "auto", "local"])
 def test_units_and_signs_of_targets_choose_nothing(rng: Any, features: Any) -> None:
     """y, 2y and −y got other weights of maps."""
@@ -294,6 +300,7 @@ def test_units_and_signs_of_targets_choose_nothing(rng: Any, features: Any) -> N
     np.testing.assert_allclose(fit(*(units * np.c_[y, z]).T), both * units, rtol=1e-9, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [rs.GaussianProcessRegressor, rs.KernelRidge])
 def test_inputs_of_heavy_tails_are_compared_as_scores_where_these_predict_better(
     rng: Any, tmp_path: Any, kind: Any
@@ -357,6 +364,7 @@ def test_a_few_points_are_interpolated_without_a_warning() -> None:
     np.testing.assert_allclose(fit.predict(x), y, atol=0.01 * y.std())
 
 
+@pytest.mark.slow
 def test_the_bare_call_answers_by_the_mean_of_two_maps_where_it_pays(tmp_path: Any) -> None:
     """One part of the function is smooth in two inputs together, one has steps in single inputs."""
     rng = np.random.default_rng(0)

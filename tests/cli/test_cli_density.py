@@ -59,6 +59,7 @@ def facts_of(result: Result) -> Any:
     return json.loads(result.stdout)
 
 
+@pytest.mark.slow
 def test_density_writes_what_the_estimator_says(cli: Cli, data: Path, tmp_path: Path) -> None:
     out, model = tmp_path / "out.zarr", tmp_path / "m.zarr"
     facts = facts_of(

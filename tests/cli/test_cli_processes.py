@@ -85,6 +85,7 @@ def table(path: Path, n: int) -> Path:
     return columns_to_zarr(path, {"a": a, "b": b, "t": np.sin(a) + b}, 50_000, compressors=None)
 
 
+@pytest.mark.slow
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys; from rff_stream.cli import main\n"
@@ -109,6 +110,7 @@ def test_an_interrupt_while_the_command_is_imported_is_quiet() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+@pytest.mark.slow
 def test_an_interrupt_stops_a_fit_and_leaves_a_checkpoint_at_most(
     data: Path, tmp_path: Path
 ) -> None:
@@ -125,6 +127,7 @@ def test_an_interrupt_stops_a_fit_and_leaves_a_checkpoint_at_most(
     assert {path.name for path in tmp_path.iterdir()} <= {kept.name}
 
 
+@pytest.mark.slow
 def test_a_fit_that_was_terminated_goes_on_with_the_same_bits(data: Path, tmp_path: Path) -> None:
     model, kept = tmp_path / "m.zarr", tmp_path / "m.zarr.checkpoint"
     words = ["fit", data, *MIDDLE, "--threads", "1", "--model", model]
@@ -144,6 +147,7 @@ def test_a_fit_that_was_terminated_goes_on_with_the_same_bits(data: Path, tmp_pa
     assert np.array_equal(a.moments_.sums, b.moments_.sums) and np.array_equal(a.coef_, b.coef_)
 
 
+@pytest.mark.slow
 def test_output_has_letters_that_the_encoding_knows(few: Path) -> None:
     """A page of Cyrillic letters has no ²; the next test has other pages."""
     words = ["fit", few, *SMALL, *GIVEN, "--holdout", "0.1", "--where", "b>1"]
@@ -179,6 +183,7 @@ def test_json_is_alone_on_a_piped_stdout(few: Path) -> None:
     assert "no --model was given" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_reader_that_closes_the_pipe_gets_no_traceback() -> None:
     process = start("fit", "--help")
     assert process.stdout is not None
@@ -274,6 +279,7 @@ complete -C"rff-stream pre"
 """What the page Install says to put into a start-up file, and a press of the Tab key."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", COMPLETIONS)
 def test_a_shell_completes_commands(shell: str, tmp_path: Path) -> None:
     program = shutil.which(shell)

@@ -43,6 +43,7 @@ def test_a_gaussian_process_and_its_standard_deviation_from_the_shell(data, tmp_
     assert float(found["t_std"].min()) > rs.load(model).noise_variance_ ** 0.5
 
 
+@pytest.mark.slow
 def test_an_interval_of_what_is_observed_or_of_the_function_from_the_shell(data, tmp_path):
     model, out = tmp_path / "gp.zarr", tmp_path / "out.zarr"
     fitted = run("fit", data, *SMALL, "--estimator", "gp", "--model", model, "--moments")

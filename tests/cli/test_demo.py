@@ -94,6 +94,7 @@ def test_what_is_written_is_labelled_zarr_in_runs_of_days(tmp_path: Path) -> Non
     xr.testing.assert_equal(data.load(), TINY.block(0, 10))
 
 
+@pytest.mark.slow
 def test_writing_a_longer_cube_takes_no_more_memory(tmp_path: Path) -> None:
     def peak(days: int) -> int:
         tracemalloc.start()
@@ -106,6 +107,7 @@ def test_writing_a_longer_cube_takes_no_more_memory(tmp_path: Path) -> None:
     assert peak(64) < 1.25 * peak(16)
 
 
+@pytest.mark.slow
 def test_a_short_demo_reaches_the_ceiling_and_reports(tmp_path: Path) -> None:
     words = ["--output", tmp_path / "demo", "--days", 8, "--n-components", 256]
     result = demo(*words, "--json")
@@ -130,6 +132,7 @@ def test_a_short_demo_reaches_the_ceiling_and_reports(tmp_path: Path) -> None:
         assert word in text
 
 
+@pytest.mark.slow
 def test_a_demo_that_breaks_its_promise_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,7 +152,7 @@ def test_a_demo_that_cannot_fit_exits_3(tmp_path: Path) -> None:
     assert "10.0 MiB are allowed" in result.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_demo_keeps_every_promise(tmp_path: Path) -> None:
     """As `make demo` runs it: 2.6 million rows under 3 minutes, 1 GiB, at the ceiling."""
     started = time.monotonic()

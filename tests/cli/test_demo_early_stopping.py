@@ -12,7 +12,7 @@ import rff_stream as rs
 from rff_stream.demo.cube import INPUTS, TARGET, Cube, write_cube
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_early_stop_is_within_a_hundredth_of_the_error_of_all_rows(tmp_path: Path) -> None:
     path = tmp_path / "cube.zarr"
     for _ in write_cube(Cube(n_days=730), path):

@@ -134,6 +134,7 @@ def test_weight_zero_leaves_a_class_out(rng):
     assert model.classes_.tolist() == [0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left_out", ["a", "b"])
 @pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
 def test_weight_zero_leaves_a_class_out_of_a_loss(loss, left_out, rng):
@@ -298,6 +299,7 @@ def test_batches_are_the_model_of_all_rows(rng):
     assert not hasattr(rs.KernelClassifier("logistic"), "partial_fit")
 
 
+@pytest.mark.slow
 def test_one_row_in_a_hundred_thousand(rng):
     """The rare class has no row in the sample: its mean speaks for it when it weighs as much."""
     n = 100_000
@@ -450,6 +452,7 @@ def test_products_of_float32_find_the_same_classifier(rng, monkeypatch):
     np.testing.assert_allclose(single.predict_proba(X), double.predict_proba(X), atol=5e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
 def test_features_that_are_kept_give_the_same_classifier(loss, n_classes, rng, monkeypatch):
@@ -621,6 +624,7 @@ def test_classes_that_change_faster_than_the_kernel_are_told(rng):
         rs.KernelClassifier("logistic", **QUIET).fit(t[:500, None], (t[:500] > 300).astype(int))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*10 nearest neighbours")  # of an α that 40 rows cannot tell
 @pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
 def test_a_rare_class_is_held_out_in_four_turns(loss):
@@ -636,6 +640,7 @@ def test_a_rare_class_is_held_out_in_four_turns(loss):
     assert roc_auc_score(truth > line, scores) > 0.98
 
 
+@pytest.mark.slow
 def test_a_squared_hinge_of_a_rare_class_takes_no_penalty_of_fits_that_stopped_short():
     """64 of 2,000 rows: held-out losses of fits of six passes fell with α, and .058 of the pairs
     of new rows were ordered wrongly."""
@@ -649,6 +654,7 @@ def test_a_squared_hinge_of_a_rare_class_takes_no_penalty_of_fits_that_stopped_s
     assert roc_auc_score(f[2000:] > line, scores) > 0.99
 
 
+@pytest.mark.slow
 def test_few_rows_of_a_class_choose_no_penalty_by_chance():
     """The best of thirteen penalties by 5 rows: area under the curve .766, and .790 by 12."""
 
@@ -683,6 +689,7 @@ def test_a_descent_that_starts_near_other_rows_ends_as_low_as_from_nothing(rng):
     assert descend(w, near)[0] < descend(w)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
 def test_a_rare_class_is_labelled(loss):
     """2 of 100 rows, well apart: new rows of the class were ordered rightly (.998), none labelled.
@@ -700,6 +707,7 @@ def test_a_rare_class_is_labelled(loss):
     assert (found & ~y[100:]).sum() < 0.2 * y[100:].sum()
 
 
+@pytest.mark.slow
 def test_fits_without_rows_have_the_scale_of_the_fit_that_is_calibrated():
     """Fits from nothing had scores of −15 where that of all rows had −3: half of the rows that
     are labelled were of a class of 1.4 in 100."""
@@ -711,6 +719,7 @@ def test_fits_without_rows_have_the_scale_of_the_fit_that_is_calibrated():
     assert model.predict_proba(x_new)[:, 1].mean() < 0.06
 
 
+@pytest.mark.slow
 def test_a_squared_hinge_of_many_rows_that_are_read_is_calibrated_on_left_out_rows(monkeypatch):
     """One Newton step away from each row: log-loss .0139 where kept features gave .0103."""
     rng = np.random.default_rng(0)
@@ -726,6 +735,7 @@ def test_a_squared_hinge_of_many_rows_that_are_read_is_calibrated_on_left_out_ro
     assert losses[1] < 1.15 * losses[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
 @pytest.mark.parametrize("side", [2, 3])
 def test_levels_are_met_again(loss, side):
@@ -737,6 +747,7 @@ def test_levels_are_met_again(loss, side):
     assert model.set_params(progress=False).fit(x, y).score(x, y) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["hinge", "logistic"])
 def test_levels_whose_shares_a_map_cannot_follow_are_told(loss):
     """A chessboard of 16 places with a fifth of the labels wrong: probabilities off by .4 to .7."""
@@ -755,6 +766,7 @@ def test_levels_whose_shares_a_map_cannot_follow_are_told(loss):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.01, "sample"])
 def test_a_squared_hinge_of_many_classes_is_calibrated(alpha):
     """Log-loss .70 of scores nearly left out, .41 with the slope and offsets of least loss."""
@@ -769,6 +781,7 @@ def test_a_squared_hinge_of_many_classes_is_calibrated(alpha):
     assert losses[0] < 1.1 * losses[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_turns_look_at_the_same_penalties(loss):
     """One turn that ended early left out the penalties that were best in the others."""

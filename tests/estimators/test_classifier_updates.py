@@ -176,6 +176,7 @@ def of(loss: str, **choices: Any) -> rs.KernelClassifier:
     return rs.KernelClassifier(**given | choices)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:On 2,000 sampled rows")
 @pytest.mark.parametrize("choices", [{}, {"class_weight": "balanced"}, {"alpha": "cv", "cv": 3}])
 def test_a_stopped_read_of_classes_goes_on_with_the_same_bits(
@@ -199,6 +200,7 @@ def test_a_stopped_read_of_classes_goes_on_with_the_same_bits(
         of("squared", class_weight={0: 3.0}).fit(table, checkpoint=path, **given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loss", "y"), [("logistic", "two"), ("logistic", "y"), ("squared_hinge", "y")]
 )
@@ -228,6 +230,7 @@ def test_a_fit_stopped_between_passes_goes_on_with_the_same_bits(
     assert len(run) == passes * size, "a finer tolerance goes on from there"
 
 
+@pytest.mark.slow
 def test_a_map_drawn_without_a_seed_is_kept_with_its_pilot(table, segments_kept, leaves, tmp_path):
     given: Any = {"y": "two", "inputs": ["a", "b"], "checkpoint": tmp_path / "c"}
     choices: Any = {"random_state": None, "alpha": "sample", "tol": 1e-5}
@@ -240,6 +243,7 @@ def test_a_map_drawn_without_a_seed_is_kept_with_its_pilot(table, segments_kept,
     assert same(found, again) and len(run) < 7 * (found.n_passes_ - 1)
 
 
+@pytest.mark.slow
 def test_the_command_goes_on_between_passes(table, segments_kept, leaves, tmp_path):
     model, kept = tmp_path / "M.zarr", tmp_path / "M.zarr.checkpoint"
 

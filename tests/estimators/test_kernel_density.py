@@ -39,6 +39,7 @@ def rows() -> np.ndarray:
 # -------------------------------------------------------------------------------------- bandwidths
 
 
+@pytest.mark.slow
 def test_rules_are_shares_of_the_spread(rows: np.ndarray) -> None:
     deviation, n = rows.std(axis=0), len(rows)
     scott = model_of(n_components=4096).fit(rows)
@@ -97,6 +98,7 @@ def test_cross_validation_in_many_dimensions_uses_rows_and_their_rate() -> None:
     assert expected < 0.5 * 4000 ** (-1 / 10)
 
 
+@pytest.mark.slow
 def test_weights_move_the_density_and_the_bandwidth(rows: np.ndarray) -> None:
     x, w = rows[:, :1], np.ones(len(rows))
     w[:1200] = 9.0
@@ -147,6 +149,7 @@ def test_frames_give_frames_where_set_output_asks(rows: np.ndarray) -> None:
     assert model.score(frame[:7]) == pytest.approx(scores.sum(), abs=7 * 0.2)
 
 
+@pytest.mark.slow
 def test_lazy_gives_lazy_and_the_same_numbers(rows: np.ndarray) -> None:
     lazy = da.from_array(rows, chunks=(500, 2))
     model, plain = model_of().fit(lazy), model_of().fit(rows)
@@ -168,6 +171,7 @@ def grid(rng: np.random.Generator) -> xr.Dataset:
     return xr.Dataset({"t": t, "q": q}, coords=coords)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [None, {"time": 20}])
 def test_a_labelled_grid_gives_a_labelled_grid(rng: np.random.Generator, chunks: Any) -> None:
     data = grid(rng)
@@ -189,6 +193,7 @@ def test_a_labelled_grid_gives_a_labelled_grid(rng: np.random.Generator, chunks:
     assert weighted.moments_.weight == pytest.approx(float((weights * 480).sum() - weights[4]))
 
 
+@pytest.mark.slow
 def test_zarr_in_labelled_out(rng: np.random.Generator, tmp_path: Path) -> None:
     data = grid(rng)
     data.to_zarr(tmp_path / "d.zarr")
@@ -201,6 +206,7 @@ def test_zarr_in_labelled_out(rng: np.random.Generator, tmp_path: Path) -> None:
 # -------------------------------------------------------------------------------------- model file
 
 
+@pytest.mark.slow
 def test_a_saved_model_says_the_same(rows: np.ndarray, tmp_path: Path) -> None:
     for name, choices in {"scott": {}, "cv": {"bandwidth": "cv"}}.items():
         model = model_of(**choices).fit(rows)
@@ -267,6 +273,7 @@ def test_kernels_without_an_integral_are_refused(rows: np.ndarray, kernel: Any, 
         model_of(kernel=kernel).fit(rows)
 
 
+@pytest.mark.slow
 def test_a_bandwidth_that_the_components_cannot_resolve_warns_with_how_many_can(
     rows: np.ndarray,
 ) -> None:
@@ -379,6 +386,7 @@ def test_fewer_features_have_no_better_score() -> None:
         assert truth - 0.2 < model.score(test) / 1000 < truth + 0.02
 
 
+@pytest.mark.slow
 def test_a_grid_search_does_not_pick_the_smallest_bandwidth() -> None:
     rows = np.random.default_rng(0).normal(size=(900, 1))
     model = rs.KernelDensity(n_components=512, random_state=0, progress=False)

@@ -32,6 +32,7 @@ def data(rng):
     return X, y, rng.poisson(np.exp(1 + wave)).astype(float), wave
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_lazy_data_and_a_store_give_the_same_model(name, data, tmp_path):
     X, y, counts, _ = data
@@ -49,6 +50,7 @@ def test_lazy_data_and_a_store_give_the_same_model(name, data, tmp_path):
     assert clone(again).get_params()["alpha"] == alpha
 
 
+@pytest.mark.slow
 def test_robust_losses_do_not_follow_outliers(data):
     X, y, _, wave = data
     errors = {
@@ -61,6 +63,7 @@ def test_robust_losses_do_not_follow_outliers(data):
     assert errors["student_t"] < 0.1
 
 
+@pytest.mark.slow
 def test_quantiles_hold_their_share(data):
     X, y, *_ = data
     for q in (0.1, 0.5, 0.9):
@@ -68,6 +71,7 @@ def test_quantiles_hold_their_share(data):
         assert (y < model.predict(X)).mean() == pytest.approx(q, abs=0.05)
 
 
+@pytest.mark.slow
 def test_counts_have_their_mean(data):
     X, _, counts, wave = data
     for name in ("poisson", "negative_binomial"):
@@ -79,6 +83,7 @@ def test_counts_have_their_mean(data):
         model.fit(X, -counts)
 
 
+@pytest.mark.slow
 def test_support_vectors_are_those_of_svr(data):
     X, y, *_ = data
     choices = QUIET | {"dtype": "float64", "sums": "float64"}
@@ -91,6 +96,7 @@ def test_support_vectors_are_those_of_svr(data):
     assert len(model.support_vectors_) == pytest.approx(len(exact.support_), abs=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_the_hinge_is_the_support_vector_machine(n_classes, tmp_path):
     X, y = make_moons(600, noise=0.25, random_state=0)
@@ -120,6 +126,7 @@ def test_the_hinge_is_the_support_vector_machine(n_classes, tmp_path):
     assert chosen.score(X, y) > 0.92 and chosen.selection_.best.alpha == chosen.alpha_
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "some"), [("huber", False), *((name, True) for name in NAMES)])
 def test_a_row_of_weight_2_is_as_two_copies(name, some, data, rng):
     """Folds, scale and penalty depend on values and weights alone: it differed by up to .4."""
@@ -142,6 +149,7 @@ def test_rows_that_do_not_differ_choose_no_penalty(n):
     assert rs.KernelRegressor(alpha=1.0, **QUIET).fit(X, y).predict(X)[0] == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_no_penalty_is_looked_at_in_one_turn_alone():
     """A turn that ended early left out the best one: a held-out loss of .35 where .27 is to be."""
     rng = np.random.default_rng(0)
@@ -155,6 +163,7 @@ def test_no_penalty_is_looked_at_in_one_turn_alone():
     assert found.best.score < 0.28
 
 
+@pytest.mark.slow
 def test_a_length_scale_that_is_too_long_is_told():
     """Two arcs of a circle: the median distance is across the gap, and left an error of .08."""
     rng = np.random.default_rng(0)
@@ -177,6 +186,7 @@ def test_targets_by_name_weights_and_two_targets(data):
     np.testing.assert_allclose(found[:, 0], -found[:, 1], atol=0.02)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_goes_on(data, tmp_path):
     X, y, *_ = data
     path = tmp_path / "kept"

@@ -128,6 +128,7 @@ def test_weights_are_repeated_rows(xyw: Rows, rng: np.random.Generator) -> None:
     assert np.allclose(weighted.predict(x[:, :1]), repeated.predict(x[:, :1]), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_tends_to_scikit_learns_kernel_ridge(rng: np.random.Generator) -> None:
     """The error of a prediction falls as 1/√R: a slope of −1/2, within the noise of five maps."""
     x = rng.uniform(-2, 2, (250, 2))
@@ -935,6 +936,7 @@ def test_data_that_disappear_under_a_lazy_prediction_are_named(
         np.asarray(lazy)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:y. where blocks of sampled rows")
 def test_sorted_rows_do_not_choose_the_penalty_of_extrapolation(rng):
     """Folds of whole runs lie outside of the others where rows are sorted: many runs a fold."""

@@ -166,6 +166,7 @@ def test_a_row_without_itself_has_the_score_of_a_fit_without_it(
         assert found == pytest.approx(exact, rel=0.03 if whiten else 1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choices", [{}, {"whitened": True}], ids=str)
 def test_of_new_rows_the_share_that_was_asked_is_novel(choices: Any) -> None:
     """Rows of the fit are nearer to their own mean: .087 of new rows were novel for .05."""

@@ -136,7 +136,7 @@ def outcomes(module: str, folder: Path) -> dict[str, bool]:
     return {name: all(each) for name, each in passed.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("classes", THEIRS)
 def test_scikit_learns_own_tests_pass_or_have_a_reason(classes: str, tmp_path: Path) -> None:
     found = outcomes(THEIRS[classes], tmp_path)

@@ -294,6 +294,7 @@ def sparse_rows(shape: tuple[int, int], density: float) -> Any:
     return sparse.csr_array(rng.uniform(size=shape) * (rng.uniform(size=shape) < density))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["csr", "csc", "coo"])
 def test_sparse_rows_are_made_dense_by_slab(form: str, monkeypatch: Any) -> None:
     """Same bits as dense rows, and no more of them dense at a time than a slab."""

@@ -127,6 +127,7 @@ def test_a_linear_kernel_as_it_is_said_is_ridge_regression():
     )
 
 
+@pytest.mark.slow
 def test_rows_are_drawn_from_a_density():
     x = np.random.default_rng(0).normal([1.0, -2.0], [1.0, 3.0], size=(4000, 2))
     model = rs.KernelDensity(random_state=0, progress=False).fit(x)

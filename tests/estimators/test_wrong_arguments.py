@@ -189,6 +189,7 @@ VALUES = (
 """No parameter takes more than two of them; 10**40 is a number, and the size of nothing."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ESTIMATORS)
 def test_a_wrong_parameter_is_refused_by_its_name(which):
     kind, choices = ESTIMATORS[which]
@@ -258,6 +259,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", CALLS)
 def test_a_wrong_value_of_a_function_is_refused_in_words(what):
     for value in (b"\0", -1.5, np.nan, {}, object()):

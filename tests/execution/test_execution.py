@@ -203,6 +203,7 @@ def test_every_container_gives_the_dense_sum(
     assert len(found.sample.rows) == 2000
 
 
+@pytest.mark.slow
 @given(
     cuts=st.lists(st.integers(1, N - 1), max_size=12),
     other=st.integers(1, N),
@@ -298,6 +299,7 @@ def test_threads_change_no_bit(xyw: Rows, order: int, sums: str) -> None:
     assert all(same_bits(found[0], other) for other in found[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_leaves")
 def test_a_cluster_changes_no_bit(xyw: Rows, in_process_cluster: Any) -> None:
     x, y, _ = xyw
@@ -416,6 +418,7 @@ def test_a_leaf_without_memory_is_named(xyw: Rows, monkeypatch: pytest.MonkeyPat
         collect(xyw[0], xyw[1])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_leaves")
 def test_leaves_that_finish_out_of_order_change_no_bit(xyw: Rows) -> None:
     x, y, _ = xyw
@@ -653,6 +656,7 @@ def test_every_block_is_read_once_by_the_pass_and_once_by_the_pilot(xyw: Rows) -
     assert set(blocks.computed.values()) == {3}, "small data are all pilot"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_leaves")
 def test_the_pilot_of_large_data_reads_few_blocks(rng: np.random.Generator) -> None:
     x = rng.normal(size=(400_000, D))
@@ -738,6 +742,7 @@ def test_the_input_is_never_held_in_memory(
     assert blocks.alive == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_leaves", "in_process_cluster")
 def test_few_sums_of_cells_are_in_flight_also_where_leaves_share_blocks(
     xyw: Rows, monkeypatch: pytest.MonkeyPatch
@@ -930,6 +935,7 @@ def test_an_error_of_the_users_code_keeps_its_cause(xyw: Rows) -> None:
         collect(lazy, da.from_array(y, chunks=500))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_leaves")
 def test_an_interrupt_stops_the_pass(xyw: Rows) -> None:
     x, y, _ = xyw

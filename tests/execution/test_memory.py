@@ -87,6 +87,7 @@ def stored(path: Path, n: int, d: int, chunk: int, dtype: str = "float32") -> Pa
     return path
 
 
+@pytest.mark.slow
 def test_fits_hold_what_was_promised(tmp_path: Path) -> None:
     """From the least promise to the largest: a peak counts what the fits before it left."""
     rows = stored(tmp_path / "rows.zarr", 1_000_000, 4, 50_000)
@@ -111,9 +112,10 @@ FACTORED = 1.75
 """Most that a promise for cells is above the peak of a fit whose cells are factored."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cells", "threads"),
-    [((128, 3, 512), 2), *(pytest.param((64, 3, 2048), n, marks=pytest.mark.slow) for n in (1, 2))],
+    [((128, 3, 512), 2), *(pytest.param((64, 3, 2048), n, marks=pytest.mark.long) for n in (1, 2))],
 )
 def test_cells_hold_what_was_promised_and_not_much_less(
     tmp_path: Path, cells: tuple[int, int, int], threads: int
@@ -132,21 +134,21 @@ def test_cells_hold_what_was_promised_and_not_much_less(
     assert found["peak"] <= found["promised"] <= FACTORED * found["peak"], found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_cells_of_more_rows_take_no_more_memory(tmp_path: Path) -> None:
     """Sums of 190 MB: four times the rows, and leaves, within a tenth."""
     peaks = []
     for n in (800_000, 3_200_000):
         path = stored(tmp_path / f"{n}.zarr", n, 3, 25_000)
-        found = measured(path, cells=(64, 3, 4096), length_scale=0.5)
+        found = measured(path, cells=(128, 3, 1024), length_scale=0.5)
         assert found["peak"] <= found["promised"] <= FACTORED * found["peak"], found
         peaks.append(found["peak"])
         leaves = found["leaves"]
-    assert leaves >= 8
+    assert leaves >= 4
     assert peaks[1] <= 1.1 * peaks[0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_columns_hold_what_was_promised(tmp_path: Path) -> None:
     """600 inputs along a dimension of their own, and a sample of 2,000 rows of them."""
     rng = np.random.default_rng(0)
@@ -162,7 +164,7 @@ def test_many_columns_hold_what_was_promised(tmp_path: Path) -> None:
     assert found["peak"] <= found["promised"], found["text"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_more_rows_take_no_more_memory(tmp_path: Path, threads: int) -> None:
     """Flat: four times the rows within a tenth, and within the promise."""
@@ -175,7 +177,7 @@ def test_more_rows_take_no_more_memory(tmp_path: Path, threads: int) -> None:
     assert peaks[1] <= 1.1 * peaks[0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_cube_of_thin_slabs_holds_what_was_promised(tmp_path: Path) -> None:
     """Chunks (1, all, all) of four variables, land as NaN."""
     rng = np.random.default_rng(0)

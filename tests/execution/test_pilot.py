@@ -226,6 +226,7 @@ def test_the_pilot_sees_the_rows_that_will_be_fitted(
     assert pilot.x[:, 0].std() == pytest.approx(days.std(), rel=0.15)
 
 
+@pytest.mark.slow
 def test_a_condition_that_leaves_little_is_no_error(shared_data: Any) -> None:
     """Few chunks: the places looked at first held no April, and "every row is missing"."""
     import rff_stream as rs
@@ -346,6 +347,7 @@ def test_a_median_that_measures_a_gap_is_told(gap: float, told: bool) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gap", [900.0, 20.0])
 def test_a_gap_of_many_length_scales_is_told(gap: float) -> None:
     """Ten years with a season, a trend and a gap: the mean filled it, worse than a line."""

@@ -431,6 +431,7 @@ def test_the_pilot_can_look_everywhere() -> None:
     assert all(a[1] == b[0] for a, b in itertools.pairwise(covered))
 
 
+@pytest.mark.slow
 @given(data=st.data(), edges=bounds(most=3000), cheap=st.booleans(), seed=st.integers(0, 5))
 def test_the_pilot_reads_where_conditions_leave_rows(
     data: Any, edges: tuple[tuple[int, ...], ...], cheap: bool, seed: int

@@ -118,6 +118,7 @@ def test_an_array_that_changed_anywhere_is_other_data(tmp_path: Path, changed: s
         collect()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["KernelRidge", "KernelDensity"])
 def test_a_stopped_fit_goes_on_with_its_own_map(stored, segments_kept, leaves, tmp_path, kind):
     """The map was drawn without a seed: the second run takes the first one's."""
@@ -164,6 +165,7 @@ def test_data_that_change_during_a_pass_are_refused(stored, leaves, monkeypatch)
         rs.collect(features(), stored, "y", progress=False)
 
 
+@pytest.mark.slow
 def test_the_command_goes_on_after_an_interrupt(stored, segments_kept, leaves, tmp_path):
     model = tmp_path / "M.zarr"
 
@@ -241,6 +243,7 @@ def kept_at(path: Path) -> Checkpoint:
     return kept
 
 
+@pytest.mark.slow
 def test_every_failing_operation_of_a_checkpoint_leaves_disjoint_nodes(quick_path):
     """The k-th operation of the commit of a parent fails: its children are there, or it is."""
     first, second = whole_moments(1), whole_moments(2)
@@ -303,12 +306,13 @@ def killing(folder: Path, trials: str, seed: int) -> None:
     assert done.stdout.count("all well") == len(trials.split(","))
 
 
+@pytest.mark.slow
 def test_killed_drivers_leave_what_a_rerun_completes(tmp_path):
     """Two random moments, two drivers at once on one store, and two on one checkpoint."""
     killing(tmp_path, "fit:1,update:1,two:1,rivals:1", 5)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_many_killed_drivers(tmp_path, seed):
     killing(tmp_path, "fit:6,update:6,two:3,rivals:3", 1000 + seed)

@@ -66,6 +66,7 @@ def in_child(answer: Any) -> Any:
         child.join()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_fit_in_a_forked_child_works():
     """Dask's pool is inherited without its threads."""
@@ -91,6 +92,7 @@ def test_a_client_inherited_by_a_forked_child_is_an_error(client):
         assert np.array_equal(in_child(threads), expected)
 
 
+@pytest.mark.slow
 def test_fits_as_tasks_of_a_worker_with_one_thread_end(client):
     expected = fit()
     tasks = [client.submit(fit, pure=False) for _ in range(3)]
@@ -118,6 +120,7 @@ def test_a_thread_that_hangs_is_an_error_within_the_limit():
     assert time.monotonic() - started < 30
 
 
+@pytest.mark.slow
 def test_a_slow_pass_that_moves_is_no_stall():
     def slow(block: Any) -> Any:
         time.sleep(0.1)
@@ -161,6 +164,7 @@ def test_a_worker_that_joins_later_with_other_versions_is_refused(client, monkey
         assert np.array_equal(fit(), expected)
 
 
+@pytest.mark.slow
 def test_workers_that_run_other_machine_code_are_said(client, monkeypatch):
     """Whenever they joined: every leaf tells what it ran on."""
     with dask.config.set(scheduler=client):

@@ -58,6 +58,7 @@ def test_estimators_without_cells_and_grids_say_so(kind: Any, features: Any, rng
         kind(features=features).fit(X, X[:, 0] > 0)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*one input alone")  # a step is not smooth
 @pytest.mark.parametrize(
     "model",

@@ -48,6 +48,7 @@ def agree_at_the_seam(model: Any, at: Any = SEAM) -> None:
     np.testing.assert_allclose(values[3:], values[3], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::rff_stream.NumericalWarning")  # of one coarse map
 @pytest.mark.parametrize("asked", FAMILIES, ids=str)
 def test_a_longitude_that_reaches_around_is_periodic(
@@ -72,6 +73,7 @@ def test_no_longitude_is_outside_of_a_range_that_is_a_circle(rng: np.random.Gene
         model.predict(np.column_stack([np.full(50, 90.0), np.linspace(-180, 0, 50)]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("units", ["degrees_east", "degrees"])
 def test_a_region_and_what_is_given_in_degrees_stay_as_they_are(
     rng: np.random.Generator, units: str

@@ -77,6 +77,7 @@ def test_a_column_of_many_levels_is_an_input_in_every_container(kind: str, tmp_p
     np.testing.assert_array_equal(again.predict(new), fit.predict(new))
 
 
+@pytest.mark.slow
 def test_it_is_better_than_one_hot_and_target_encoder_with_ridge() -> None:
     """1,000 levels of 4 rows each: a mean that is not shrunk has the noise of 4 rows."""
     frame, new = table(4000, 1000), table(4000, 1000, seed=9)
@@ -186,6 +187,7 @@ def test_levels_that_say_nothing_are_left_out() -> None:
     assert model().fit(frame, "y").features_.n_components == 32
 
 
+@pytest.mark.slow
 def test_a_place_alone_and_two_columns_and_classes() -> None:
     frame, new = table(), table(seed=9)
     alone = model().fit(frame[["place", "y"]], "y")
@@ -227,6 +229,7 @@ def test_a_level_that_stands_for_all_is_told_of() -> None:
         model(features="local").fit(frame, "y")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choices", [{"features": "whole"}, {"n_components": None}])
 def test_levels_have_no_slope_and_no_length_scale(choices: dict[str, Any]) -> None:
     """A slope by the number of a level is 0, and its range 10¹⁵: both said nothing of levels."""

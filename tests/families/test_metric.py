@@ -90,6 +90,7 @@ def test_it_is_part_of_the_map_and_is_stored(name, X, y, tmp_path):
     assert again.n_rows_ == 500 and again.features_.fingerprint == model.features_.fingerprint
 
 
+@pytest.mark.slow
 def test_length_scales_are_searched_for_in_the_combinations(X, y):
     model = rs.KernelRidge(metric=A, features=rs.Cells(32, n_trees=2, n_cells=4), **QUIET)
     model.fit(X, y)
@@ -135,6 +136,7 @@ def test_a_matrix_that_does_not_fit_is_refused(changes, words, n_components, X, 
     assert not hasattr(model, "features_")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("features", ["whole", "nystroem"])
 def test_one_map_learns_a_metric(features, rng):
     X = rng.uniform(-1, 1, (450, 4))
@@ -178,6 +180,7 @@ def wide_rows(n, d, rng):
     return X, np.sin(u) + v * np.abs(v) / 2 + 0.1 * rng.standard_normal(n), truth
 
 
+@pytest.mark.slow
 def test_of_many_inputs_a_few_directions_are_found(rng):
     """A matrix of 60² entries was not tried: there was no metric for more than 48 inputs."""
     X, y, truth = wide_rows(1100, 60, rng)
@@ -192,6 +195,7 @@ def test_of_many_inputs_a_few_directions_are_found(rng):
     assert np.degrees(subspace_angles(truth, leading).max()) < 20
 
 
+@pytest.mark.slow
 def test_directions_that_do_nothing_are_dropped(rng):
     X = rng.uniform(-1, 1, (1200, 6))
     y = np.sin(4 * (X[:, 0] - X[:, 1])) + 0.2 * rng.standard_normal(1200)
@@ -247,6 +251,7 @@ def test_a_metric_of_slopes_is_that_of_differences(rng):
     assert apart[0] == pytest.approx(apart[1])  # rows are as far apart as they were
 
 
+@pytest.mark.slow
 def test_slopes_give_classes_their_combination(rng):
     """Evidence takes classes for Gaussian numbers; of letters its metrics were no better."""
     X = rng.standard_normal((800, 6))
@@ -288,13 +293,14 @@ def takes_a_metric(seed):
     return any("metric" in name for name in model.choice_.taken_names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [4, 6])
 def test_noise_alone_gives_no_metric(seed):
     """Left-out errors that are smaller by 1e-5, of all rows alike, said that there is one."""
     assert not takes_a_metric(seed)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_noise_alone_gives_no_metric_at_the_level():
     """At most 5 % of 200: it was 16 %."""
     assert sum(map(takes_a_metric, range(200))) <= 10
@@ -417,6 +423,7 @@ def test_a_metric_is_not_taken_for_errors_of_two_rows(rng):
         assert search.best.name == taken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("features", ["whole", "local"])
 def test_classes_and_other_losses_learn_a_metric(features, rng):
     X = rng.uniform(-1, 1, (700, 4))
@@ -459,6 +466,7 @@ def of_many(x, y, **choices):
     return search_map(search), search
 
 
+@pytest.mark.slow
 def test_of_many_inputs_a_few_that_matter_are_found(rng):
     """A length-scale for each of 1,000 inputs, found on a few rows, saw nothing (R² .5)."""
     x = rng.standard_normal((900, 80))
@@ -475,6 +483,7 @@ def test_of_many_inputs_a_few_that_matter_are_found(rng):
     assert found.n_rows == len(judged)
 
 
+@pytest.mark.slow
 def test_many_inputs_in_one_unit_stay_in_it(rng):
     """Pixels at the edge hardly vary: over their deviations they were as loud as all others."""
     x = rng.standard_normal((700, 90)) * np.repeat([1.0, 0.01], [30, 60])
@@ -487,6 +496,7 @@ def test_many_inputs_in_one_unit_stay_in_it(rng):
     assert found.left_out_error < scaled.left_out_error
 
 
+@pytest.mark.slow
 def test_classes_of_many_inputs_have_a_metric(rng):
     """Length-scales of 784 pixels took the whole budget, so no metric was tried."""
     X = rng.standard_normal((3000, 60)) * np.repeat([1.0, 0.01], [20, 40])
@@ -530,6 +540,7 @@ def test_of_many_inputs_fewer_rows_are_searched(rng):
     np.testing.assert_array_equal(few.y, y[places])
 
 
+@pytest.mark.slow
 def test_noise_of_many_inputs_gives_no_directions(rng):
     x, y = rng.standard_normal((600, 100)), rng.standard_normal((600, 1))
     found, _ = of_many(x, y, budget=SearchBudget(2.0))
@@ -548,6 +559,7 @@ def test_noise_of_few_rows_gives_no_directions(seed, classes):
     assert not any("directions" in name for name in model.choice_.taken_names)
 
 
+@pytest.mark.slow
 def test_directions_of_few_rows_are_judged_by_those_of_other_rows(rng):
     """The error is that of a hand-made cross-validation, as many rows fewer as its start has."""
     X, y, _ = wide_rows(500, 60, rng)
@@ -597,6 +609,7 @@ def dense_errors(fit, x, y, at, truth):
     return truth - mean - near @ inverse @ (y - mean)
 
 
+@pytest.mark.slow
 def test_copies_of_a_row_judge_together(rng):
     """Else a row that the search saw would judge what it found."""
     x = np.repeat(rng.standard_normal((450, 60)), 2, axis=0)
@@ -609,6 +622,7 @@ def test_copies_of_a_row_judge_together(rng):
     assert found.n_rows == len(judged)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [60, 400])
 def test_a_search_of_many_inputs_ends_within_its_budget(d, rng):
     """Products with 1,000 columns were not counted: 59 CPU s where 10 were foreseen."""

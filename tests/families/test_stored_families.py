@@ -102,6 +102,7 @@ def test_what_no_update_should_meet_leaves_the_model(made, wrong):
     assert np.array_equal(model.predict(AT), before)
 
 
+@pytest.mark.slow
 def test_handles_and_threads_lose_nothing(made, tmp_path):
     path = saved(made, tmp_path / "M.zarr")
     models = [rs.load(path) for _ in range(3)]

@@ -51,6 +51,7 @@ def binning_errors(kernel, buckets: int, rng: np.random.Generator) -> tuple[np.n
     return kernel.variance / grids * products - exact, exact / kernel.variance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("buckets", [1, 4, 64])
 @pytest.mark.parametrize(
     "kernel", [Laplacian((1.5, 0.8), 2.0), Laplacian(0.5) + 2 * Laplacian(3.0)], ids=["one", "sum"]
@@ -73,6 +74,7 @@ def test_random_binning_has_its_known_variance_and_collision_error(kernel, bucke
         assert not (np.abs(factor * squared.mean(axis=0) - 1) < 0.11)[powered].all(), factor
 
 
+@pytest.mark.slow
 def test_a_cut_grid_has_no_bias(rng):
     """R' that is not whole grids: s = B/R' still gives κ."""
     points = np.array([[0.0], [0.3], [1.0]])
@@ -109,6 +111,7 @@ DISTANCES = np.array([0.25, 0.5, 1, 1.5, 2, 3])
 ORTHOGONAL_RATIO = [0.044, 0.044, 0.098, 0.331, 0.691, 0.991]  # references.md, d = 64
 
 
+@pytest.mark.slow
 def test_structured_blocks_have_the_variance_of_orthogonal_ones(rng):
     """To 3.5 standard errors and 6 %: the directions are not exactly uniform.
 
@@ -328,7 +331,8 @@ for d in (1, 3, 33):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names x86 kernels")
-@pytest.mark.parametrize("core", ["Haswell", pytest.param("Sandybridge", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("core", ["Haswell", "Sandybridge"])
 def test_bits_do_not_depend_on_the_place_with_other_blas_kernels(core):
     run_with_blas_core(CHECK_BITS, core)

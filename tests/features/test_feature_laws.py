@@ -222,6 +222,7 @@ for folder in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_specs_give_the_same_bits_in_another_process(tmp_path):
     folders = []
     for name in MAPS:

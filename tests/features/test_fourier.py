@@ -146,6 +146,7 @@ def orthogonal_blocks(
     return products.sum(axis=2) / points.shape[1]  # prior(2d) = 1/d
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("d", "n_blocks"), [(4, 16_000), (16, 6_000), (64, 3_000)])
 def test_orthogonal_blocks_have_the_tabulated_variance(rng, d, n_blocks):
     direction = rng.standard_normal(d)
@@ -350,8 +351,9 @@ for d in (1, 3, 33, 400):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names x86 kernels")
-@pytest.mark.parametrize("core", ["Haswell", pytest.param("Sandybridge", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("core", ["Haswell", "Sandybridge"])
 def test_bits_do_not_depend_on_the_place_with_other_blas_kernels(core):
     """OpenBLAS picks its code by the CPU: here those of AVX2 (also Zen) and AVX."""
     run_with_blas_core(CHECK_BITS, core)
@@ -474,6 +476,7 @@ print(features.fingerprint)
 """
 
 
+@pytest.mark.slow
 def test_a_spec_gives_the_same_bits_in_another_process(tmp_path, rng):
     features = FourierFeatures.sample(
         Matern((0.3, 1.7), nu=0.9), 2, 301, paired=False, origin=[1e9, 0.1], rng=rng

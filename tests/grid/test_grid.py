@@ -117,6 +117,7 @@ def test_portions_of_rows_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None
     assert (sink.result().sums == whole.sums).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trend", ["constant", "linear"])
 @pytest.mark.parametrize(("d", "modes", "scale"), CASES)
 def test_answers_equal_dense_kriging(
@@ -168,6 +169,7 @@ def test_the_slopes_are_those_of_the_evidence() -> None:
     assert found == pytest.approx(wanted, abs=0.3)
 
 
+@pytest.mark.slow
 def test_elimination_saves_most_steps() -> None:
     """With a gap in the data and small noise, where the diagonal alone needs hundreds."""
     x, y, w = rows(2, 3000)
@@ -183,6 +185,7 @@ def test_elimination_saves_most_steps() -> None:
     assert steps[1] < steps[0] / 4
 
 
+@pytest.mark.slow
 def test_draws_have_the_posterior_covariance() -> None:
     """Powered: 400 draws of 30 places; a variance off by a factor 1.2 fails."""
     x, y, w = rows(1, 80)
@@ -201,6 +204,7 @@ def test_draws_have_the_posterior_covariance() -> None:
     assert (np.abs(ratio - 1) < 5 * np.sqrt(2 / 400)).all()
 
 
+@pytest.mark.slow
 def test_a_comparison_of_kernels_is_that_of_their_searches() -> None:
     x, y, w = rows(2, 400)
     moments = sums(x, y, w, (9, 9))
@@ -268,6 +272,7 @@ def test_what_a_constant_explains_cancels_however_many_the_rows() -> None:
         solve_grid(GridSystem(moments, rs.Gaussian(0.8)), 1e-18)
 
 
+@pytest.mark.slow
 def test_the_kernel_is_chosen_after_the_read() -> None:
     """A rough function takes the rough kernel, at about the length-scale it was made with."""
     rng = np.random.default_rng(3)
@@ -287,6 +292,7 @@ def test_the_kernel_is_chosen_after_the_read() -> None:
     assert len(chosen.tried) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "modes", "gaps"),
     [
@@ -359,6 +365,7 @@ def test_the_variance_beyond_a_frequency_is_the_analytic_one(kernel: Any, tail: 
     np.testing.assert_allclose(tail_beyond(kernel, cutoffs), tail(cutoffs), rtol=2e-3)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     scales=st.lists(st.floats(0.05, 50), min_size=1, max_size=3),

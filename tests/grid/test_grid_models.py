@@ -69,6 +69,7 @@ def test_a_model_equals_dense_kriging(xyw: Rows, trend: Any) -> None:
     assert model.noise_variance_ == pytest.approx(float(dense.noise_variance), rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("d", "n", "modes", "scale"), [(2, 1000, (16, 15), 0.9), (3, 500, (9, 9, 9), 1.1)]
 )
@@ -108,6 +109,7 @@ def test_two_targets_are_two_models(xyw: Rows) -> None:
     assert both.predict(x[:50], return_std=True)[1].shape == (50, 2)
 
 
+@pytest.mark.slow
 def test_each_target_has_its_own_penalty_of_highest_evidence(xyw: Rows) -> None:
     x, y, w = xyw
     rough = y + 0.5 * np.random.default_rng(0).standard_normal(900)
@@ -120,6 +122,7 @@ def test_each_target_has_its_own_penalty_of_highest_evidence(xyw: Rows) -> None:
     assert both.alpha_[1] > 5 * both.alpha_[0] and both.df_[1] < both.df_[0]
 
 
+@pytest.mark.slow
 def test_the_penalty_of_cv_has_the_least_error_on_folds(xyw: Rows) -> None:
     """Fits without a fold, scored on its rows, are what the sums of folds say."""
     x, y, w = xyw
@@ -157,6 +160,7 @@ def test_missing_rows_are_left_out(xyw: Rows) -> None:
     assert np.isnan(found.predict(asked)).tolist() == [False, False, True, False, False]
 
 
+@pytest.mark.slow
 def test_batches_add_up_and_a_forgotten_one_was_never_there(xyw: Rows, tmp_path: Path) -> None:
     x, y, w = xyw
     place = tmp_path / "model.zarr"
@@ -218,6 +222,7 @@ def test_a_saved_model_is_the_same(xyw: Rows, tmp_path: Path) -> None:
         rs.load(tmp_path / "False.zarr").predict(few, return_std=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 3])
 def test_a_grid_of_any_number_of_inputs_is_saved(tmp_path: Path, d: int) -> None:
     """Names of nine parts, as a chunk of five dimensions has, were refused at the commit."""
@@ -255,6 +260,7 @@ def test_kernel_ridge_is_its_mean(xyw: Rows) -> None:
         ridge.set_params(alpha="gcv").fit(x, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2000, 300, 2])
 def test_a_deviation_does_not_depend_on_how_many_are_asked_for(
     xyw: Rows, size: int, monkeypatch: pytest.MonkeyPatch
@@ -355,6 +361,7 @@ def test_the_plan_is_that_of_a_grid(xyw: Rows) -> None:
     assert plan.state_bytes >= model.moments_.sums.nbytes
 
 
+@pytest.mark.slow
 def test_a_plan_tells_steps_and_time_before_a_row_is_read(xyw: Rows) -> None:
     """A kernel in units of a box that is given, its penalty, and fewer steps with more noise."""
     x, y, _ = xyw
@@ -376,6 +383,7 @@ def test_a_plan_tells_steps_and_time_before_a_row_is_read(xyw: Rows) -> None:
     assert "0 steps of conjugate gradients a solve and a search over 2 kernel" in str(model.plan_)
 
 
+@pytest.mark.slow
 def test_a_grid_that_is_too_coarse_for_the_data_says_so() -> None:
     """Structure that 8 modes cannot hold is swallowed by the signal; 16 hold it, in silence."""
     rng = np.random.default_rng(0)
@@ -396,6 +404,7 @@ def waves(n: int, d: int = 2) -> tuple[Float64, Float64]:
     return x, np.sin(60 * x[:, 0] + 6 * x[:, -1]) + 0.1 * rng.standard_normal(n)
 
 
+@pytest.mark.slow
 def test_an_axis_that_varies_quickly_has_more_modes() -> None:
     x, y = waves(3000)
     model = gp(kernel=[rs.Matern(nu=1.5)], features=rs.Grid(columns=2000)).fit(x, y)
@@ -407,6 +416,7 @@ def test_an_axis_that_varies_quickly_has_more_modes() -> None:
     assert 0.01 < scales[0] < 0.5  # of 128 rows, by a rough kernel
 
 
+@pytest.mark.slow
 def test_too_few_columns_for_neighbouring_rows_are_told() -> None:
     x, y = waves(3000)
     with pytest.warns(rs.NumericalWarning, match=r"55 columns.*128 neighbours.*columns=220.*local"):
@@ -438,6 +448,7 @@ def test_a_constant_target_is_answered_by_its_constant(
     np.testing.assert_allclose(both[:, 0], gp(**chosen).fit(x, y).predict(x[:20]), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_constant_targets_are_left_out_of_a_search(xyw: Rows) -> None:
     """Kernel and noise of the other target are found, and folds choose its penalty."""
     x, y, _ = xyw
@@ -461,6 +472,7 @@ def test_one_row_is_refused_with_what_is_needed(features: Any) -> None:
         gp(features=features).fit(np.ones((1, 2)), np.ones(1))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(
     "ignore:.*columns of modes", "ignore:.*Frequencies beyond", "ignore:y. "
 )

@@ -65,6 +65,7 @@ def test_components_at_gamma_are_those_of_scikit_learn(rows: Any) -> None:
     np.testing.assert_allclose(ours.eigenvalues_, theirs.eigenvalues_, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [
@@ -108,6 +109,7 @@ def test_gamma_beside_what_searches_is_refused(rows: Any) -> None:
         rs.KernelRidge([rs.Gaussian(), Laplacian()], gamma=2.0).fit(*rows)
 
 
+@pytest.mark.slow
 def test_a_function_of_two_rows_is_a_kernel_as_in_scikit_learn(rows: Any) -> None:
     X, y = rows
     theirs = KernelRidge(kernel=overlap, alpha=0.1).fit(X, y)

@@ -60,6 +60,7 @@ def test_a_scale_rises_as_the_fit_does(kernel: Any, rng: Any) -> None:
     np.testing.assert_array_equal(again(x), warp(x))
 
 
+@pytest.mark.slow
 def test_a_scale_follows_normal_scores(rng: Any) -> None:
     """Between knots it is linear in the score: far values of a heavy tail are told apart."""
     raw = np.exp(2 * rng.normal(size=(3000, 1)))
@@ -95,6 +96,7 @@ def steps_of(x: np.ndarray) -> np.ndarray:
     return np.asarray((x[:, 0] > 0.7) * 1.0 + (x[:, 1] > 0.2) * (x[:, 2] > 0.5))
 
 
+@pytest.mark.slow
 def test_steps_are_found(rng: Any, tmp_path: Path, monkeypatch: Any) -> None:
     """Thresholds of single inputs: errors are a third less than with inputs as they are."""
     x = rng.uniform(size=(1500, 4))
@@ -118,7 +120,7 @@ def test_steps_are_found(rng: Any, tmp_path: Path, monkeypatch: Any) -> None:
     assert error(warped) < 0.75 * error(plain)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_noise_has_no_other_scale() -> None:
     """Two standard errors: 2.3 % of fits to noise would take one by chance, 5 of 40 less than once
     in 300 times."""

@@ -91,6 +91,7 @@ def test_it_finds_the_length_scale_and_noise_of_a_gaussian_process():
     assert found.kernel.length_scale == pytest.approx(tuple(found.length_scale))
 
 
+@pytest.mark.slow
 def test_ard_tells_which_inputs_matter():
     x, y = gaussian_draw(length_scale=(0.4, 1.6))
     x = np.c_[x, np.random.default_rng(1).standard_normal(len(x))]
@@ -109,6 +110,7 @@ def product_of_two_among_many(n: int, seed: int = 0):
     return x, signal / signal.std() + 0.2 * rng.standard_normal(n)
 
 
+@pytest.mark.slow
 def test_relevance_sees_single_inputs_and_pairs_and_nothing_in_noise():
     x, y = product_of_two_among_many(2500)
     assert np.flatnonzero(relevant_inputs(x, y[:, None], np.ones(2500))).tolist() == [3, 11, 20, 27]
@@ -128,6 +130,7 @@ def test_relevance_sees_single_inputs_and_pairs_and_nothing_in_noise():
     assert relevant_inputs(x[:, 5:6], both, w).all()
 
 
+@pytest.mark.slow
 def test_sizes_see_factors_that_no_mean_shows_and_nothing_in_noise():
     """The level of all inputs together is .01: more than 3 of 100 draws of noise have p = .02."""
     rng = np.random.default_rng(5)
@@ -139,6 +142,7 @@ def test_sizes_see_factors_that_no_mean_shows_and_nothing_in_noise():
     assert sum(inputs_of_sizes(x[:1000], each, ones[:1000]).any() for each in noise) <= 3
 
 
+@pytest.mark.slow
 def test_ard_finds_the_few_inputs_that_matter_among_thirty():
     """One ℓ for all sees noise there, and a search from it ended where it began."""
     x, y = product_of_two_among_many(2500)
@@ -148,6 +152,7 @@ def test_ard_finds_the_few_inputs_that_matter_among_thirty():
     assert found.noise_variance[0] < 0.3
 
 
+@pytest.mark.slow
 def test_kernels_compete_and_the_best_map_wins():
     x, y = gaussian_draw()
     lines: list[str] = []

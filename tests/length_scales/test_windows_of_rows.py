@@ -222,6 +222,7 @@ def test_the_inputs_that_matter_are_looked_for_first():
     assert scales[[3, 11]].max() < 5 < np.delete(scales, [3, 11]).min()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [3.0, 20.0], ids=["two first", "no pair alone"])
 def test_inputs_that_act_in_products_alone_are_found_by_sizes(share):
     """Four of 30 inputs; of two or of all no mean of y tells. Before, errors were .7 to 1."""
@@ -237,6 +238,7 @@ def test_inputs_that_act_in_products_alone_are_found_by_sizes(share):
     assert min(each.error for each in found.trials) < 0.2
 
 
+@pytest.mark.slow
 def test_a_function_of_combinations_takes_a_metric_and_one_of_single_inputs_need_not(rng):
     """Two directions of six: the metric sees only them, and predicts far better."""
     x = rng.normal(size=(1200, 6))
@@ -258,6 +260,7 @@ def test_a_function_of_combinations_takes_a_metric_and_one_of_single_inputs_need
     assert (record.errors > 0).all()
 
 
+@pytest.mark.slow
 def test_the_kernel_that_made_the_rows_is_taken(rng):
     x = rng.uniform(size=(500, 1)) * 12
     for nu in (0.5, 2.5):
@@ -267,6 +270,7 @@ def test_the_kernel_that_made_the_rows_is_taken(rng):
         assert found.unit_kernel == rs.Matern(nu=nu)
 
 
+@pytest.mark.slow
 def test_steps_of_single_inputs_take_the_laplacian():
     """As hours and ages are: a kernel of distances sees them half as well."""
     rng = np.random.default_rng(0)
@@ -307,6 +311,7 @@ def test_constant_targets_are_refused(rng):
         fit_windows([window], rs.Gaussian(), np.ones(2), ard=True)
 
 
+@pytest.mark.slow
 def test_weather_is_seen_beside_a_season(rng):
     """Rows of everywhere see the season alone; cells of 100 rows need the scale of the weather."""
     x = np.sort(rng.uniform(0, 10_000, (10_000, 1)), axis=0)
@@ -345,6 +350,7 @@ def test_a_long_cube_in_one_table_gives_windows_at_its_own_density(rng):
         assert (np.diff(np.unique(block.x[:, 1])) == 1).all()
 
 
+@pytest.mark.slow
 def test_a_search_ends_within_its_budget_and_the_same_map_is_found_again(rng):
     """Its seconds are counted by work: a limit that is not reached changes nothing."""
     x, w = rng.normal(size=(300, 3)), np.ones(300)
@@ -393,6 +399,7 @@ def test_length_scales_are_near_to_each_other_a_priori(rng):
         assert after < log_p(best) - prior + 0.1 * 6  # the gain of a last step, for six numbers
 
 
+@pytest.mark.slow
 def test_few_rows_of_many_inputs_are_looked_at_whole(rng):
     """A quarter of 150 rows judged alone, which is too few."""
     x = rng.normal(size=(150, 60))
@@ -402,6 +409,7 @@ def test_few_rows_of_many_inputs_are_looked_at_whole(rng):
     assert found.n_rows == 150 and found.left_out_error < 0.5
 
 
+@pytest.mark.slow
 def test_no_direction_is_learnt_of_fewer_rows_than_inputs(rng):
     """20 rows of 46 inputs had left-out errors of .03, and errors of .6 at new rows."""
     x = rng.normal(size=(120, 130))
@@ -434,6 +442,7 @@ def test_simple_rules_are_compared_at_rows_that_they_did_not_see(rng):
         assert found.rivals[name] == pytest.approx(np.sqrt(np.mean(np.square(missed))))
 
 
+@pytest.mark.slow
 def test_what_a_search_may_take_is_a_parameter(rng):
     x = rng.normal(size=(300, 2))
     y = np.sin(x[:, 0])
@@ -448,6 +457,7 @@ def test_what_a_search_may_take_is_a_parameter(rng):
             rs.KernelClassifier(search_seconds=wrong).fit(x, y > 0)
 
 
+@pytest.mark.slow
 def test_equal_rows_are_one_of_their_weights_in_a_search(rng):
     """Copies said that there is no noise: rows twice and weights of 2 found other length-scales."""
     x = rng.uniform(-2, 2, (300, 2))

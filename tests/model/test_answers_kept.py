@@ -124,6 +124,7 @@ def test_an_answer_is_of_the_batches_that_count(tmp_path, cube, stored):
     np.testing.assert_allclose(rs.load(stored).coef_, streamed.coef_, rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_kept_answers_verify_and_go_when_they_are_old(cube, stored):
     store = MomentStore.open(stored)
     assert store.verify().unnamed == []

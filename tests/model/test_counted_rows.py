@@ -201,6 +201,7 @@ def test_times_of_other_calendars_in_shards_grow(tmp_path, calendar, shards):
         model.update(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", [None, (20,)])
 def test_a_chunk_of_equal_size_in_icechunk_is_seen(tmp_path, shards):
     """Its sizes are all that a session tells; a repository tells what each version wrote."""

@@ -68,7 +68,7 @@ def test_the_script_has_twelve_lines() -> None:
     assert len(lines) <= 13, "twelve, and the line that names the shell"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(os.name != "posix", reason="a script of the POSIX shell")
 def test_the_script_keeps_a_model_over_thirty_days(tmp_path: Path) -> None:
     """A broken day, a mended one, a file twice, and a kill −9 in between."""
@@ -118,6 +118,7 @@ def test_the_script_keeps_a_model_over_thirty_days(tmp_path: Path) -> None:
     np.testing.assert_allclose(found["t"], model.predict(table(99, 50)), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_eighteen_days_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: Counter[str] = Counter()
     original = update.read_file

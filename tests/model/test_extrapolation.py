@@ -80,6 +80,7 @@ def test_classes_are_told_too_and_chance_is_not(rng: Any) -> None:
         heavy.predict(X[2000:])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Frequencies beyond:rff_stream.errors.NumericalWarning")
 @pytest.mark.parametrize("choice", [*CHOICES, "grid"])
 def test_the_range_is_that_of_all_rows_not_of_a_sample(

@@ -86,7 +86,7 @@ def test_an_estimator_that_is_not_fitted_says_so(kind: str) -> None:
     assert found["state"] == "not fitted" and "random_state=0" in found["asked"]
 
 
-@pytest.mark.parametrize("moments", [True, False])
+@pytest.mark.parametrize("moments", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_inspect_and_report_know_every_kind(
     model: Any, kind: str, target: str | None, data: Path, tmp_path: Path, moments: bool
 ) -> None:

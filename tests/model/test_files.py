@@ -363,6 +363,7 @@ def test_another_process_may_count_a_file_first(folder, stored, monkeypatch):
     assert len(MomentStore.open(stored)) == 5
 
 
+@pytest.mark.slow
 def test_the_shell_counts_replaces_and_forgets(folder, tmp_path):
     model = tmp_path / "S.zarr"
     words = ["--target", "t", "--inputs", "u,v", "--n-components", 24, "--model", model]

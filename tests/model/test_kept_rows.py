@@ -38,6 +38,7 @@ def answers(model: Any, x: Any) -> np.ndarray:
     return np.asarray(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "frames"), [*((kind, False) for kind in KINDS), ("process", True), ("classes", True)]
 )
@@ -76,6 +77,7 @@ def test_in_between_rows_are_added_to_the_map_and_the_repr_says_so():
     assert "chosen on" not in repr(model)
 
 
+@pytest.mark.slow
 def test_weights_and_rows_that_are_dropped_are_those_of_all_batches():
     x, y = made()
     w = np.random.default_rng(0).uniform(0.5, 2, len(y))
@@ -146,6 +148,7 @@ def test_a_stored_model_keeps_its_map(tmp_path):
     assert "chosen on 100 of 200 rows" in repr(loaded)
 
 
+@pytest.mark.slow
 def test_announced_classes_stay_and_new_ones_are_told_of():
     x, y = made()
     labels = as_labels(y)
@@ -166,6 +169,7 @@ def test_announced_classes_stay_and_new_ones_are_told_of():
     assert free.classes_.tolist() == ["above", "below", "level"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("types", "more"),
     [

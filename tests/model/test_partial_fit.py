@@ -171,6 +171,7 @@ def test_a_model_that_grew_is_pickled_and_cloned(tmp_path: Path):
     assert clone(model).partial_fit(*batch(2)).n_rows_ == 200
 
 
+@pytest.mark.slow
 def test_a_map_of_few_rows_is_named_when_four_times_as_many_came(tmp_path: Path):
     """Cells of a model that was loaded are drawn once. It is said once for each factor of 4."""
     rng = np.random.default_rng(0)

@@ -60,6 +60,7 @@ def test_an_updated_model_is_one_fitted_on_all_rows(cube, stored):
     )
 
 
+@pytest.mark.slow
 def test_only_new_rows_are_read(tmp_path, monkeypatch):
     """1 % more days: their own chunks are read, and no byte of the others."""
     cube, path = grown(tmp_path / "c.zarr", 0, 500), tmp_path / "M.zarr"
@@ -79,6 +80,7 @@ def test_only_new_rows_are_read(tmp_path, monkeypatch):
     assert not sum(reads[name] for name in "tuv"), "nothing is new, so nothing is read"
 
 
+@pytest.mark.slow
 def test_a_chunk_that_is_filled_up_is_counted_once(cube, stored):
     for start, stop in ((30, 32), (32, 33), (33, 41)):
         grown(cube, start, stop)

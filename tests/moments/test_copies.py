@@ -65,6 +65,7 @@ def test_rows_twice_are_rows_of_weight_two(name):
         assert np.abs(each - found[2]).max() < EXACT * y.std()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRAWN)
 def test_rows_twice_are_rows_of_weight_two_in_another_order(name):
     """Copies are met in another order than rows of weight 2, and maps are drawn in that order."""
@@ -84,6 +85,7 @@ def test_rows_twice_are_rows_of_weight_two_in_another_order(name):
         assert distance(each, heavy) < 1.5 * chance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choices", [{}, {"n_components": 64}], ids=["bare", "one map"])
 def test_classes_of_rows_twice_are_those_of_weight_two(choices):
     x, y = rows_of(200)
@@ -95,6 +97,7 @@ def test_classes_of_rows_twice_are_those_of_weight_two(choices):
         np.testing.assert_allclose(each, found[2], atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choices", [{}, {"n_components": 256}], ids=["bare", "one map"])
 def test_deviations_with_copies(choices):
     """Those of f are equal; a new row is one of the table, so its noise is that of such a row."""
@@ -109,6 +112,7 @@ def test_deviations_with_copies(choices):
         np.testing.assert_allclose(*std, rtol=0.02)
 
 
+@pytest.mark.slow
 def test_copies_stay_what_they_are_in_a_store(tmp_path):
     x, y = rows_of(150)
     for i, choices in enumerate([{}, SHORT, {"features": "grid"}]):
@@ -172,6 +176,7 @@ def test_rows_that_stand_unequally_often_are_observations_of_their_own(rng):
         rs.KernelRidge(**SHORT).fit(x, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "choices",
     [
@@ -204,6 +209,7 @@ def test_copies_share_a_fold(choices, rng):
         np.testing.assert_allclose(each, found[0], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_folds_of_copies_are_those_of_the_fit_in_later_rows(tmp_path):
     """A stored model with folds of slabs, and later rows that were in it."""
     x, y = rows_of(600)
@@ -239,6 +245,7 @@ def test_rows_that_stand_once_have_folds_of_runs():
     assert set(model._fitted.scales) == {"length_scale"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compared", ["mmd", "drift"])
 def test_copies_look_like_no_drift(compared):
     """Two samples of one law, each written three times: copies are in other runs of rows.

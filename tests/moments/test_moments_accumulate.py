@@ -294,6 +294,7 @@ def taken(
     return sink.result()
 
 
+@pytest.mark.slow
 @given(
     cuts=st.lists(st.integers(0, 2500), max_size=8),
     order=st.sampled_from([1, 2]),

@@ -59,6 +59,7 @@ def test_they_are_the_moments_of_the_rows(
     assert (np.abs(found.matrix() - exact) <= 8 * 2.0**-53 * n**0.5 * np.outer(size, size)).all()
 
 
+@pytest.mark.slow
 def test_without_weights_sums_of_z_are_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entrysums, "WIDTH_THAT_PAYS", {"float32": 0, "float64": 0})
     rng, features = np.random.default_rng(0), binning(300, 20)

@@ -47,6 +47,7 @@ def test_copies_are_one_row_with_their_weight(rng: np.random.Generator) -> None:
     assert distinct_rows(twice, 100) is twice
 
 
+@pytest.mark.slow
 def test_intervals_hold_where_rows_are_copies_and_it_is_said() -> None:
     """Over 8 seeds: .78 of .90 where copies of a row stayed in the fit without it."""
     inside = []
@@ -120,6 +121,7 @@ SCALED: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(SCALED))
 def test_the_unit_of_weights_changes_nothing(name: str) -> None:
     """Ends of searches were numbers for weights of 1: a grid lost all for weights of 1e-6 (error
@@ -180,6 +182,7 @@ def test_two_far_clumps_are_told_without_a_target_too(model: Any) -> None:
         model(n_components=64, **QUIET).fit(x[:200])
 
 
+@pytest.mark.slow
 def test_an_input_of_one_value_takes_one_mode_of_a_grid() -> None:
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (300, 1))

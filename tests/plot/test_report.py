@@ -106,6 +106,7 @@ def tested(process: Any) -> tuple[Any, str]:
     return test, report(process, test=test, notes=[("fit", "1.5 s")])
 
 
+@pytest.mark.slow
 def test_a_report_says_what_how_good_how_sure_and_at_what_cost(process: Any, tested: Any) -> None:
     test, html = tested
     page = read(html)
@@ -128,6 +129,7 @@ def test_a_report_says_what_how_good_how_sure_and_at_what_cost(process: Any, tes
     assert len(page.alts) >= 5 and all(page.alts)
 
 
+@pytest.mark.slow
 def test_blocks_fill_their_rows_where_there_is_no_map(rng: np.random.Generator) -> None:
     """Two stand side by side on a wide screen: an odd number would leave half a row empty."""
     x = rng.uniform(-2, 2, (400, 3))
@@ -144,6 +146,7 @@ def test_blocks_fill_their_rows_where_there_is_no_map(rng: np.random.Generator) 
         assert "Errors against predictions." in read(html).alts
 
 
+@pytest.mark.slow
 def test_a_model_alone_says_what_is_not_known(process: Any, tmp_path: Path) -> None:
     process.save(tmp_path / "bare.zarr")
     page = read(report(rs.load(tmp_path / "bare.zarr"), place=tmp_path / "bare.zarr"))
@@ -153,6 +156,7 @@ def test_a_model_alone_says_what_is_not_known(process: Any, tmp_path: Path) -> N
     assert "KernelRidge gives no standard deviations" in read(report(ridge)).words
 
 
+@pytest.mark.slow
 def test_batches_of_a_store_are_set_beside_each_other(
     process: Any, rng: np.random.Generator, tmp_path: Path
 ) -> None:
@@ -170,6 +174,7 @@ def test_batches_of_a_store_are_set_beside_each_other(
         assert name in drift
 
 
+@pytest.mark.slow
 def test_times_are_dates_and_rows_that_the_fit_may_know_are_named(rng: Any) -> None:
     time = np.arange("2020-01-01", "2020-03-01", dtype="datetime64[D]").astype("datetime64[ns]")
     data = xr.Dataset({"y": ("time", rng.normal(size=len(time)))}, {"time": time})
@@ -182,6 +187,7 @@ def test_times_are_dates_and_rows_that_the_fit_may_know_are_named(rng: Any) -> N
     assert "look too small" not in read(report(model, test=held)).words
 
 
+@pytest.mark.slow
 def test_densities_and_detectors_have_reports_too(rng: np.random.Generator, tmp_path: Path) -> None:
     x = rng.normal(size=(500, 2))
     density = rs.KernelDensity(n_components=512, random_state=0).fit(x)
@@ -195,6 +201,7 @@ def test_densities_and_detectors_have_reports_too(rng: np.random.Generator, tmp_
     assert "later" in page.words
 
 
+@pytest.mark.slow
 def test_classifiers_and_components_have_reports_too(rng: np.random.Generator) -> None:
     x = rng.normal(size=(600, 2))
     kinds = np.where((x**2).sum(axis=1) < 1.4, "in", "out")
@@ -211,6 +218,7 @@ def test_classifiers_and_components_have_reports_too(rng: np.random.Generator) -
     assert "What it sees" in read(report(pca)).headings
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_page(tmp_path: Path, rng: np.random.Generator) -> None:
     lat, lon = np.linspace(-20, 20, 12), np.linspace(0, 40, 16)
     field = np.cos(np.deg2rad(5 * lat))[:, None] + np.sin(lon / 9)
@@ -240,6 +248,7 @@ def test_the_command_writes_a_page(tmp_path: Path, rng: np.random.Generator) -> 
     assert done.exit_code == 4 and "there is no folder" in done.stderr
 
 
+@pytest.mark.slow
 def test_names_cannot_break_the_page(rng: np.random.Generator, tmp_path: Path) -> None:
     import pandas as pd
 
@@ -249,6 +258,7 @@ def test_names_cannot_break_the_page(rng: np.random.Generator, tmp_path: Path) -
     assert "<b>x</b>" in read((tmp_path / "r.html").read_text(encoding="utf-8")).words
 
 
+@pytest.mark.slow
 def test_every_colour_of_page_and_pictures_has_a_light_and_a_dark_form(tested: Any) -> None:
     html = tested[1]
     style = re.search("<style>(.*?)</style>", html, re.S)

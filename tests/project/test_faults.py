@@ -71,6 +71,7 @@ def test_every_fault_has_its_row() -> None:
     assert all(counts[group] >= count for group, count in least.items())
 
 
+@pytest.mark.slow
 def test_every_row_has_a_test_that_exists_or_a_reason() -> None:
     known = {
         f"{path.stem}::{node.name}"
@@ -115,6 +116,7 @@ np.save(sys.argv[1], found.matrix())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names x86 kernels")
 def test_other_cpus_differ_by_rounding_alone(tmp_path: Path) -> None:
     found = []
@@ -296,6 +298,7 @@ print(rs.KernelRidge(n_components=32, alpha=1.0, random_state=0).fit(x, x[:, 0])
 """
 
 
+@pytest.mark.slow
 def test_a_script_without_a_main_guard_fits(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     known = os.environ | {"PYTHONPATH": str(ROOT)}

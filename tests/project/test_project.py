@@ -215,6 +215,7 @@ def no_file_outside_the_folder_of_a_family_imports_it(path: Path) -> None:
 DEMO = {"cli/demo.py", "cli/demo_figures.py"}
 
 
+@pytest.mark.slow
 def test_only_its_command_imports_the_demonstration():
     for path in FILES:
         if room_of(path) != "demo" and label(path) not in DEMO:
@@ -339,6 +340,7 @@ def test_annotations_are_published():
     assert (PACKAGE / "py.typed").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_every_file_keeps_the_rule(rule):
     broken = []

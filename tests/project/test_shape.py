@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import rff_stream as rs
 import shape
@@ -30,6 +31,7 @@ def test_no_estimator_has_a_tower_above_it():
     assert {len(shape.own_classes(each)) for each in shape.ESTIMATORS} == {1}
 
 
+@pytest.mark.slow
 def test_names_that_other_rooms_use_are_not_idle():
     idle = shape.idle_names()
     assert "execution/reading.py: Reading" not in idle

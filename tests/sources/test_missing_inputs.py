@@ -81,6 +81,7 @@ def table(n: int = 400) -> tuple[Array, Array]:
     return x, y
 
 
+@pytest.mark.slow
 def test_a_saved_model_fills_alike(tmp_path: Path) -> None:
     x, y = table()
     model = rs.KernelRidge(missing_rows="indicate", random_state=0).fit(x, y)
@@ -92,6 +93,7 @@ def test_a_saved_model_fills_alike(tmp_path: Path) -> None:
     assert np.array_equal(loaded.predict(x), model.predict(x))
 
 
+@pytest.mark.slow
 def test_that_a_value_is_missing_tells_of_the_target() -> None:
     x, y = table(1200)
     asked = {"missing_rows": "indicate", "random_state": 0}
@@ -117,6 +119,7 @@ def test_rows_without_a_target_are_left_out_and_other_inputs_may_miss_values_lat
     assert np.array_equal(model.predict(later), model.predict(alike))
 
 
+@pytest.mark.slow
 def test_a_missing_category_is_none_of_the_levels() -> None:
     rng = np.random.default_rng(1)
     sky = rng.choice(np.array(["sun", "rain", None], object), 300)

@@ -159,6 +159,7 @@ def test_masked_values_are_missing():
     np.testing.assert_array_equal(found.keep, [True, False])
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_chunks_and_boxes_of_dask_arrays_cannot_matter(data):
     n, d = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 5))
@@ -322,6 +323,7 @@ def test_rows_that_a_condition_leaves_out_may_hold_anything():
     assert read(open_source(x, where=[("x1", "<", 3)])).keep.tolist() == [True, False, False]
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_holdout_parts_are_complements_whatever_the_boxes(data):
     n = data.draw(st.integers(1, 300))

@@ -444,6 +444,7 @@ def test_a_relative_path_is_that_of_the_driver(gappy, monkeypatch):
     assert len(rows.x) == 30
 
 
+@pytest.mark.slow
 def test_the_listing_of_a_million_chunks_is_small():
     some = Listing.of((1000, 1000), ((i, j) for i in range(1000) for j in range(i % 7, 1000, 3)))
     assert len(some.packed) < 126_000
@@ -628,6 +629,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_after_a_failed_read_is_silent() -> None:
     """Reads that wait for their turn begin after those beside the failure were stopped."""
     done = subprocess.run(

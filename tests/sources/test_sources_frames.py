@@ -263,6 +263,7 @@ def unknown(values: np.ndarray, edges: list[int], columns: int = 2) -> da.Array:
     return da.Array(lazy.dask, lazy.name, ((np.nan,) * len(steps), *lazy.chunks[1:]), lazy.dtype)
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.data())
 def test_blocks_of_unknown_length_and_their_boxes_cannot_matter(data):

@@ -83,6 +83,7 @@ def own(steps: dict[str, int], array: xr.DataArray) -> dict[str, int]:
     return {dim: steps[dim] for dim in array.dims}
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(st.data())
 def test_chunks_and_boxes_cannot_matter(data):

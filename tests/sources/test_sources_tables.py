@@ -158,6 +158,7 @@ def test_a_temporary_file_is_hashed_once(monkeypatch):
     assert len(reads) == 1
 
 
+@pytest.mark.slow
 def test_what_is_read_from_its_start_is_written_once_and_cleaned(tmp_path, monkeypatch):
     """A query runs once; the columns that are needed are kept until nothing needs them."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -260,6 +261,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_path_is_opened_by_what_it_holds(places):
     fits = {
         name: rff_stream.KernelRidge(n_components=16, random_state=0, progress=False).fit(X, "t")

@@ -310,6 +310,7 @@ def test_a_direction_is_found(rng):
     assert " x0" in first and " x1" in first and "−" in first
 
 
+@pytest.mark.slow
 def test_noise_alone_has_hardly_a_slope():
     """By evidence a fit of noise is flat: its mean squared slope is a small share of Var y."""
     sizes = []
@@ -348,6 +349,7 @@ def test_indices_and_dependence_of_a_model(X, Y):
         rs.inspect.gradient_outer_product(model, by=np.zeros(400))
 
 
+@pytest.mark.slow
 def test_inputs_of_heavy_tails_matter_as_much_as_their_normal_scores(rng):
     """Squared slopes by a lognormal are those of its least values: it had a share of all."""
     z = rng.normal(size=(600, 2))

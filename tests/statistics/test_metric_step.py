@@ -43,6 +43,7 @@ def made():
     return model.fit(X[:400], y[:400]), X, y, truth
 
 
+@pytest.mark.slow
 def test_it_is_the_least_squares_step_of_residuals(made):
     model, X, y, _ = made
     step, x = rs.inspect.metric_step(model, X[:200], y[:200]), X[:200]
@@ -60,6 +61,7 @@ def test_it_is_the_least_squares_step_of_residuals(made):
     assert step.noise_variance == pytest.approx(residual @ residual / 200)
 
 
+@pytest.mark.slow
 def test_the_error_of_directions_falls_with_the_rows_that_are_read(rng):
     """As 1/√n, by 10 from 400 to 40,000 rows; and it is what the standard errors say."""
     X, y, truth = rows(rng, 40_400)
@@ -152,6 +154,7 @@ def test_a_process_of_one_map_steps_as_the_ridge_that_is_its_mean(made):
         rs.inspect.metric_step(counts.fit(X, np.round(y - y.min())), X, y)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::rff_stream.NumericalWarning")
 def test_what_has_no_directions_is_refused(made, tmp_path):
     model, X, y, _ = made

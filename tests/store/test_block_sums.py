@@ -61,6 +61,7 @@ def kept(path: Path) -> set[str]:
     return {each.name for each in (path / "sums").glob("*") if each.is_dir()}
 
 
+@pytest.mark.slow
 def test_one_batch_more_changes_one_block(tmp_path: Path) -> None:
     batches = new_store(tmp_path / "S").batches()
     blocks = block_sums.blocks_of(batches)
@@ -71,6 +72,7 @@ def test_one_batch_more_changes_one_block(tmp_path: Path) -> None:
         assert len([block for block in others if block not in fewer]) <= 1  # one that it ended
 
 
+@pytest.mark.slow
 def test_a_sum_has_the_same_bits_whether_blocks_are_kept(tmp_path: Path, reads: list[str]) -> None:
     path = tmp_path / "S"
     store = new_store(path)
@@ -86,6 +88,7 @@ def test_a_sum_has_the_same_bits_whether_blocks_are_kept(tmp_path: Path, reads: 
     np.testing.assert_allclose(plain.sums, store.total().sums, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_sums_of_blocks_that_changed_go(tmp_path: Path) -> None:
     path = tmp_path / "S"
     store = new_store(path)
@@ -101,6 +104,7 @@ def test_sums_of_blocks_that_changed_go(tmp_path: Path) -> None:
     assert same_moments(store.groups()[None], plain.groups()[None])
 
 
+@pytest.mark.slow
 def test_kept_sums_verify_and_a_damaged_one_is_refused_with_the_remedy(tmp_path: Path) -> None:
     path = tmp_path / "S"
     store = new_store(path)
@@ -119,6 +123,7 @@ def test_kept_sums_verify_and_a_damaged_one_is_refused_with_the_remedy(tmp_path:
     assert same_moments(store.groups()[None], plain)
 
 
+@pytest.mark.slow
 def test_a_sum_that_another_driver_removes_is_made_of_its_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +137,7 @@ def test_a_sum_that_another_driver_removes_is_made_of_its_batches(
     assert same_moments(store.groups()[None], plain)
 
 
+@pytest.mark.slow
 def test_sums_behind_a_url(reads: list[str]) -> None:
     url = f"memory://{uuid.uuid4().hex}/S"
     store = new_store(url, NAMES[:40])
@@ -148,6 +154,7 @@ def test_sums_behind_a_url(reads: list[str]) -> None:
     assert same_moments(MomentStore.open(url).groups()[None], plain)
 
 
+@pytest.mark.slow
 def test_old_sums_are_garbage(tmp_path: Path) -> None:
     path = tmp_path / "S"
     store = new_store(path)
@@ -161,6 +168,7 @@ def test_old_sums_are_garbage(tmp_path: Path) -> None:
     assert len(removed) == 1 and store.verify().unnamed == []
 
 
+@pytest.mark.slow
 def test_an_update_among_many_files_reads_few_batches(tmp_path: Path, reads: list[str]) -> None:
     rng = np.random.default_rng(0)
     (tmp_path / "days").mkdir()

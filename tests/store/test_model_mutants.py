@@ -85,6 +85,7 @@ def put_back(root: Path, kept: dict[str, bytes]) -> None:
             file.write_bytes(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_sixty_changes_are_refused(model, change):
     """360 in all, spread over every file; the message names a file of the model."""

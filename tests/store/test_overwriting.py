@@ -194,6 +194,7 @@ def test_an_update_leaves_no_answer_in_a_model_that_took_the_place(tmp_path, mon
     assert again.update(rows + 2, rows[:, 0], batch="b").n_rows_ == 120
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["update", "forget", "batches"])
 def test_a_verb_whose_model_is_overwritten_says_so_wherever_it_is(tmp_path, monkeypatch, verb):
     """Files that went with the old model looked like a full disk, damage, or rows that count."""
@@ -287,6 +288,7 @@ save(Path(sys.argv[1]), 2, small=True, overwrite=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("renames", [1, 2, 3])
 def test_a_save_killed_between_renames_leaves_the_old_or_the_new(tmp_path, renames):
     path = tmp_path / "M.zarr"
@@ -315,6 +317,7 @@ with replacing(sys.argv[1], True, PREDICTIONS) as path:
 """
 
 
+@pytest.mark.slow
 def test_what_a_killed_command_left_goes_with_the_next(data, model, tmp_path):
     """What a living one writes stays."""
     out = tmp_path / "out.zarr"
@@ -350,6 +353,7 @@ def test_a_name_that_the_disk_did_not_confirm_is_told_as_it_is(tmp_path, monkeyp
     assert version_of(load_model(tmp_path / "M.zarr")) == 1
 
 
+@pytest.mark.slow
 def test_a_page_replaces_only_a_page(data, model, tmp_path):
     page, notes = tmp_path / "page.html", tmp_path / "notes.html"
     notes.write_text("<html>mine</html>")

@@ -39,6 +39,7 @@ def bare_store(path: Path, ids: str) -> None:
         store.append(letter, whole_moments(ord(letter)), {"letter": letter})
 
 
+@pytest.mark.slow
 def test_every_failing_operation_of_a_first_save_leaves_nothing(quick_path):
     def check(path: Path, done: bool) -> None:
         left = os.listdir(path.parent)
@@ -52,6 +53,7 @@ def test_every_failing_operation_of_a_first_save_leaves_nothing(quick_path):
     assert count > 40
 
 
+@pytest.mark.slow
 def test_every_failing_operation_of_an_overwrite_leaves_the_old_model(quick_path):
     seen = set()
 
@@ -69,7 +71,8 @@ def test_every_failing_operation_of_an_overwrite_leaves_the_old_model(quick_path
     assert {(1, False), (2, True)} <= seen
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, pytest.param(errno.EIO, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 def test_every_failing_operation_of_an_append_leaves_the_old_state(quick_path, code):
     def check(path: Path, done: bool) -> None:
         store = MomentStore.open(path)
@@ -88,6 +91,7 @@ def test_every_failing_operation_of_an_append_leaves_the_old_state(quick_path, c
     assert count > 30
 
 
+@pytest.mark.slow
 def test_every_failing_operation_of_forget_and_compact_leaves_the_old_state(quick_path):
     def act(path: Path) -> None:
         store = MomentStore.open(path)
@@ -293,7 +297,8 @@ def kill_after(child: subprocess.Popen[str], seconds: float) -> list[str]:
     return child.stdout.read().split("\n")[:-1]
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 5])
 def test_processes_that_commit_at_once_lose_nothing(tmp_path, count):
     path = tmp_path / "S.zarr"
     new_store(path)
@@ -378,19 +383,22 @@ def check_killed_changes(tmp_path: Path, rounds: int, rng: random.Random) -> Non
         assert same_moments(store.total(), expected)
 
 
+@pytest.mark.slow
 def test_killed_changes_leave_a_state_between(tmp_path):
     check_killed_changes(tmp_path, 4, random.Random(3))
 
 
+@pytest.mark.slow
 def test_a_killed_append_leaves_the_old_state_or_the_new(tmp_path):
     check_killed_append(tmp_path, 3, random.Random(1))
 
 
+@pytest.mark.slow
 def test_a_killed_overwrite_leaves_the_old_model_or_the_new(tmp_path):
     check_killed_overwrite(tmp_path, 3, random.Random(2))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     "check", [check_killed_append, check_killed_overwrite, check_killed_changes]
@@ -399,6 +407,7 @@ def test_many_killed_writers(tmp_path, check, seed):
     check(tmp_path, 15, random.Random(seed))
 
 
+@pytest.mark.slow
 def test_readers_of_a_model_that_is_overwritten_again_and_again(tmp_path):
     path = tmp_path / "M.zarr"
     save(path, 0)

@@ -357,6 +357,7 @@ def test_order_comes_from_numbers_and_not_from_clocks(path, monkeypatch):
     assert [entry.number for entry in store.history()] == list(range(5))
 
 
+@pytest.mark.slow
 def test_a_commit_costs_no_more_after_a_long_history(path, monkeypatch):
     """Opened and appended to: as many files are opened, and no moments of others are read."""
     monkeypatch.setattr(log_module, "SNAPSHOT_EVERY", 32)
@@ -429,6 +430,7 @@ def test_the_newest_entries_are_all_that_opening_reads(path, monkeypatch):
     assert opened.total().n == moments.n * len(opened)
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.lists(st.tuples(st.sampled_from("afc"), st.sampled_from("uvwxyz")), max_size=12))
 def test_a_store_is_a_set_of_batches(tmp_path_factory, steps):

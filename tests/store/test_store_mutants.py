@@ -97,6 +97,7 @@ def check_bytes(path: Path, places: Callable[[bytes], Any]) -> int:
     return count
 
 
+@pytest.mark.slow
 def test_every_changed_or_cut_file_is_refused_by_name(store):
     rng = np.random.default_rng(0)
     before = load(store)
@@ -105,7 +106,7 @@ def test_every_changed_or_cut_file_is_refused_by_name(store):
     assert load(store) == before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_single_changed_byte_is_refused(tmp_path):
     path = tmp_path / "M.zarr"
     made = MomentStore.create(path, a_row(1))
@@ -126,6 +127,7 @@ def test_every_missing_file_is_refused_by_name(store):
             assert name == last or refused(store, "log" if name == FIRST else name)
 
 
+@pytest.mark.slow
 def test_links_folders_and_pipes_in_place_of_files_are_refused(store, tmp_path):
     for file in files_of(store):
         name = file.relative_to(store).as_posix()
@@ -160,6 +162,7 @@ def test_swapped_files_are_refused(store):
                     load(store)
 
 
+@pytest.mark.slow
 def test_an_extra_file_is_refused_in_named_data_and_listed_elsewhere(store):
     before = load(store)
     for folder in {file.parent for file in files_of(store)}:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 ELSEWHERE = """
 import os, sys
 import numpy as np, fsspec, scipy.linalg, sklearn.base, zarr, dask, xarray, concurrent.futures
@@ -26,6 +28,7 @@ for act in (lambda: model.save("m.zarr"), lambda: rs.load("m.zarr")):
 """
 
 
+@pytest.mark.slow
 def test_only_local_stores_need_posix(tmp_path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", ELSEWHERE], cwd=tmp_path, capture_output=True, text=True, timeout=200

@@ -128,6 +128,7 @@ def test_what_is_no_model_at_a_url_says_so(place):
         load_model(url, storage_options=options)
 
 
+@pytest.mark.slow
 def test_every_changed_missing_or_extra_object_is_refused_by_name(memory):
     store = MomentStore.create(memory, a_row(), arrays=arrays())
     store.append("a", whole_moments(1))

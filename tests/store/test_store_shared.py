@@ -93,6 +93,7 @@ def test_what_is_no_model_is_not_replaced(tmp_path: Path, monkeypatch: Any, targ
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_places_of_the_shell_that_lead_nowhere(tmp_path: Path) -> None:
     """Links in a circle, memory that ends with the command, more memory than there is."""
     xr.Dataset({"x": ("t", np.arange(40.0)), "y": ("t", np.arange(40.0))}).to_zarr(
@@ -127,6 +128,7 @@ def test_a_batch_name_is_text(tmp_path: Path, batch: Any, stored: bool) -> None:
     assert model.n_rows_ == 200
 
 
+@pytest.mark.slow
 def test_names_of_batches_may_be_anything_else(tmp_path: Path) -> None:
     odd = ["../../escape", "\x1b[31m", ".", " ", "nul\0x", "é", "e\u0301f", "con"]
     path = saved(tmp_path / "M.zarr")
@@ -298,6 +300,7 @@ def test_threads_that_fit_and_predict_see_whole_models() -> None:
     together(act)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("handles", [1, 8])
 def test_threads_that_count_lose_nothing(tmp_path: Path, handles: int) -> None:
     path = saved(tmp_path / "M.zarr")
@@ -307,6 +310,7 @@ def test_threads_that_count_lose_nothing(tmp_path: Path, handles: int) -> None:
     assert rs.load(path).n_rows_ == 200 + 8 * 7 + 7
 
 
+@pytest.mark.slow
 def test_threads_that_save_and_load_one_path(tmp_path: Path) -> None:
     path = saved(tmp_path / "M.zarr")
 
@@ -340,6 +344,7 @@ def test_forked_children_with_one_handle_lose_nothing(tmp_path: Path) -> None:
 
 
 # Python drops an interrupt inside a callback of weakref and warns; the call then ends whole.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals")
 @pytest.mark.parametrize("stored", [True, False])

@@ -51,6 +51,7 @@ def in_order(x: Any) -> Any:
     return x[np.lexsort(x[:, :3].T)]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*one input alone")
 @pytest.mark.parametrize(("n_targets", "several"), [(1, False), (2, True)])
 @pytest.mark.parametrize("kind", [rs.KernelRidge, rs.GaussianProcessRegressor])
@@ -152,6 +153,7 @@ def heavy(rng: Any, n: int) -> tuple[Any, Any]:
     return X, X[:, 0] + np.sin(4 * np.log(X[:, 0])) * X[:, 2] + 0.05 * rng.normal(size=n)
 
 
+@pytest.mark.slow
 def test_the_bare_call_takes_a_line_where_it_pays(rng: Any) -> None:
     """Rare large values have no near rows: scores alone are many times as far off there."""
     (X, y), (X_test, y_test) = heavy(rng, 500), heavy(rng, 500)
@@ -175,6 +177,7 @@ def test_the_bare_call_takes_a_line_where_it_pays(rng: Any) -> None:
     assert repr(fit.features_).startswith("<Trend: a line + ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "share", "taken"), [(400, 1, True), (400, 1.3, False), (900, 1, False)]
 )
@@ -198,6 +201,7 @@ def test_of_few_rows_a_line_is_taken_unless_it_is_worse(
     assert (search.trend is not None) == taken
 
 
+@pytest.mark.slow
 def test_a_curve_has_no_line(rng: Any) -> None:
     X = rng.uniform(-2, 2, (600, 2))
     y = np.cos(3 * X[:, 0]) * X[:, 1] ** 2 + 0.05 * rng.normal(size=600)
