@@ -10,6 +10,7 @@ import numpy as np
 from numpy.random import Generator
 
 from rff_stream._array import Array, Float64
+from rff_stream.arguments import shown
 from rff_stream.errors import ModelError
 from rff_stream.kernels.base import ExactKernel, Kernel, LengthScale
 from rff_stream.stored_fields import NOT_STORED
@@ -121,10 +122,16 @@ class PairFunction(ExactKernel):
         Raises
         ------
         ValueError
-            If the function gives more than one number for two rows.
+            If the function gives no number for two rows, or more than one.
         """
         values = [[self.function(x, y) for y in Y] for x in X]
-        found = np.asarray(values, np.float64).reshape(len(X), len(Y), -1)
+        try:
+            found = np.asarray(values, np.float64).reshape(len(X), len(Y), -1)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"The function {self.name!r} gave {shown(values[0][0])} for two rows, and a kernel "
+                "is one number. Give float(k(x, other))."
+            ) from None
         if found.shape[2] != 1:
             raise ValueError(
                 f"The function {self.name!r} gave {found.shape[2]} values for two rows, and a "

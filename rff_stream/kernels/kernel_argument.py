@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -74,12 +75,27 @@ def as_kernel(kernel: Any) -> Any:
     if is_scikit_learn(kernel):
         return translate(kernel)
     if callable(kernel) and not isinstance(kernel, type):
+        _check_takes_two_rows(kernel)
         return PairFunction(getattr(kernel, "__name__", type(kernel).__name__), kernel)
     raise TypeError(
         f"kernel={kernel!r} is a {type(kernel).__name__}, and a kernel is a name such as "
         "'gaussian', a value such as Matern(nu=2.5), one of scikit-learn's kernels, or a function "
         "of two rows. To write one, derive a class from rff_stream.kernels.Kernel."
     )
+
+
+def _check_takes_two_rows(function: Callable[..., Any]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # of some functions in C, Python knows none
+        return
+    try:
+        signature.bind(None, None)
+    except TypeError as error:
+        raise TypeError(
+            f"kernel={function!r} has the parameters {signature}: {error}, and a function that is "
+            "a kernel takes two rows. Write it as k(x, other)."
+        ) from None
 
 
 def is_scikit_learn(value: Any) -> bool:

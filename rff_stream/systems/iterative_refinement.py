@@ -18,6 +18,9 @@ from rff_stream.systems.spectrum import Spectrum
 ENOUGH = 1e-4
 """Error over the size of the fitted function: four digits, which no noise lets anybody see."""
 
+EXACT = float(np.finfo(np.float64).eps)
+"""Error below which a step, which is a pass, changes nothing."""
+
 Product = Callable[[Float64], Float64]
 """Z̃ᵀWZ̃ v (R, T) of directions v (R, T), from rows: one pass."""
 
@@ -37,9 +40,10 @@ class Refined:
         short = np.flatnonzero(~(self.error <= ENOUGH))
         if len(short):
             names = ", ".join(targets[t] for t in short)
+            more = f"refine={2 * self.steps}, " if self.steps < len(self.coef) else ""
             warn(
                 f"refine={self.steps} left an error of {self.error[short].max():.2g} of the fitted "
-                f"function of {names}; {ENOUGH:g} is enough. Use refine={2 * self.steps}, "
+                f"function of {names}; {ENOUGH:g} is enough. Use {more}"
                 'sums="float64", or a larger alpha.'
             )
 
@@ -53,6 +57,8 @@ def refine(
     steps: int,
 ) -> Refined:
     """Coefficients β (R, T) after ``steps`` conjugate-gradient steps on the exact system.
+
+    Fewer are made if the errors are below the rounding of float64 before, and at most R.
 
     Solves (S^½Z̃ᵀWZ̃S^½ + αI) γ = S^½Z̃ᵀWỹ, β = S^½γ, from ``coef`` with its exact ``gradient``
     Z̃ᵀW(ỹ − Z̃β), preconditioned by the same system as the moments know it, at max(α, η); α may be
@@ -70,11 +76,18 @@ def refine(
     def precondition(r: Float64) -> Float64:
         return np.asarray(basis @ ((basis.T @ r) / shifted))
 
+    scale = np.maximum(alpha, spectrum.eta) / np.maximum(alpha, np.finfo(np.float64).tiny)
+    given = basis @ spectrum.rhs  # c: cᵀγ is the size of the function squared
+
+    def error(size: Float64, gamma: Float64) -> Float64:
+        fitted, left = _dot(given, gamma), np.sqrt(size * scale)
+        return np.divide(left, np.sqrt(np.abs(fitted)), out=np.zeros_like(left), where=fitted != 0)
+
     gamma = coef / root
     residual = root * gradient - alpha * gamma
     z = precondition(residual)
-    direction, size = z, _dot(residual, z)
-    for _ in range(steps):
+    direction, size, made = z, _dot(residual, z), 0
+    while made < min(steps, len(coef)) and (error(size, gamma) > EXACT).any():
         applied = root * product(root * direction) + alpha * direction
         step = _ratio(size, _dot(direction, applied))
         gamma = gamma + step * direction
@@ -82,11 +95,8 @@ def refine(
         z = precondition(residual)
         before, size = size, _dot(residual, z)
         direction = z + _ratio(size, before) * direction
-    below = np.maximum(alpha, spectrum.eta) / np.maximum(alpha, np.finfo(np.float64).tiny)
-    fitted = _dot(basis @ spectrum.rhs, gamma)  # cᵀγ, the size of the function squared
-    left = np.sqrt(size * below)
-    error = np.divide(left, np.sqrt(np.abs(fitted)), out=np.zeros_like(left), where=fitted != 0)
-    return Refined(np.asarray(root * gamma), error, steps)
+        made += 1
+    return Refined(np.asarray(root * gamma), error(size, gamma), made)
 
 
 def _dot(a: Float64, b: Float64) -> Float64:

@@ -136,6 +136,21 @@ def test_a_function_that_gives_a_row_is_refused(rows: Any) -> None:
         PairFunction("difference", lambda x, other: x - other)(rows[0], rows[0])
 
 
+def test_a_function_that_gives_no_number_is_refused(rows: Any) -> None:
+    with pytest.raises(ValueError, match=r"The function 'word' gave 'a' for two rows.*one number"):
+        PairFunction("word", lambda x, other: "a")(rows[0], rows[0])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda: 1.0, lambda x: 1.0, lambda x, other, third: 1.0],
+    ids=["no row", "one row", "three rows"],
+)
+def test_a_function_of_fewer_or_more_rows_than_two_is_refused(rows: Any, function: Any) -> None:
+    with pytest.raises(TypeError, match=r"has the parameters \(.*a kernel takes two rows"):
+        rs.KernelRidge(function).fit(*rows)
+
+
 def test_a_function_is_not_stored_and_said_to_be_missing(rows: Any, tmp_path: Any) -> None:
     X, y = rows
     rs.KernelRidge(overlap, alpha=0.1).fit(X, y).save(tmp_path / "model.zarr")

@@ -64,6 +64,16 @@ def test_no_step_leaves_float64_sums_as_they_are() -> None:
     np.testing.assert_allclose(refined.coef_, plain.coef_, rtol=1e-6, atol=1e-8)
 
 
+def test_steps_end_where_nothing_is_left_to_remove() -> None:
+    """Each is a pass: a large number of them read the rows for ever."""
+    X, y, _ = data(2000)
+    exact = model(sums="float64").fit(X, y).predict(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rs.NumericalWarning)
+        found = model(sums="float32", refine=2**62).fit(X, y).predict(X)
+    assert np.abs(found - exact).max() < 1e-6 * np.abs(exact).max()
+
+
 def test_a_negative_number_of_steps_is_refused() -> None:
     X, y, _ = data(100)
     with pytest.raises(ValueError, match="refine=-1"):
