@@ -27,7 +27,10 @@ from rff_stream.cells.posterior import LocalPosterior, combine_trees, far_share
 from rff_stream.cells.spectrum import TreeCells
 from rff_stream.families.protocol import Totals
 from rff_stream.features import Projection
-from rff_stream.length_scales.map_search import MOST_OF_METRIC, SEEN, SearchRecord, numbers_of
+from rff_stream.length_scales.candidates import numbers_of
+from rff_stream.length_scales.map_choice import SearchRecord
+from rff_stream.length_scales.metric_search import SEEN
+from rff_stream.length_scales.search import MOST_OF_METRIC
 
 POWERS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Candidates for p in ω ∝ v⁻ᵖ; 0 is the plain mean of the trees. Leave-one-out errors choose."""

@@ -39,7 +39,8 @@ from rff_stream.families.windows_of_pilot import map_search, pilot_windows, sear
 from rff_stream.features import FeatureMap
 from rff_stream.features.composed import encode_rows
 from rff_stream.length_scales.left_out import CellShape
-from rff_stream.length_scales.map_search import MapChoice, search_map
+from rff_stream.length_scales.map_choice import MapChoice
+from rff_stream.length_scales.map_search import search_map
 from rff_stream.moments.class_moments import ClassMoments, one_hot
 from rff_stream.moments.copies import Observations, sample_without_copies
 from rff_stream.pilot import Pilot

@@ -15,8 +15,10 @@ from rff_stream.families.metric import columns_of_metric
 from rff_stream.families.parameters import check_inputs
 from rff_stream.families.protocol import MapParameters
 from rff_stream.length_scales.left_out import CellShape
-from rff_stream.length_scales.map_search import EXACT_ROWS
 from rff_stream.pilot import Pilot
+
+EXACT_ROWS = 1536
+"""Rows up to which the process itself is fitted: one cell whose landmarks are all rows."""
 
 FEWEST_COLUMNS = 256
 """Columns of the one cell of few rows, which may become many."""

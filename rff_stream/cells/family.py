@@ -68,7 +68,8 @@ from rff_stream.features.linear_trend import LinearTrend
 from rff_stream.features.packed_triangle import triangle_size
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.length_scales.left_out import CellShape
-from rff_stream.length_scales.map_search import MapChoice, search_map
+from rff_stream.length_scales.map_choice import MapChoice
+from rff_stream.length_scales.map_search import search_map
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.copies import sample_without_copies
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot

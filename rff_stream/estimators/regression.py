@@ -24,7 +24,7 @@ from rff_stream.families import DrawnMap, MapParameters, StoredAnswer, Totals, c
 from rff_stream.families.parameters import seed_of
 from rff_stream.families.protocol import WHOLE, RidgeAnswer
 from rff_stream.kernels import kernel_from_spec
-from rff_stream.length_scales.map_search import SearchRecord
+from rff_stream.length_scales.map_choice import SearchRecord
 from rff_stream.model.extrapolation import SeenInputs, count_outside, warn_where_outside
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fit import solve

@@ -20,7 +20,8 @@ from rff_stream.families.windows_of_pilot import (
 from rff_stream.features import Projection, Then
 from rff_stream.features.composed import encode_rows
 from rff_stream.length_scales.left_out import CellShape
-from rff_stream.length_scales.map_search import MapChoice, search_map
+from rff_stream.length_scales.map_choice import MapChoice
+from rff_stream.length_scales.map_search import search_map
 from rff_stream.pilot import Pilot
 
 

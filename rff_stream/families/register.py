@@ -11,7 +11,7 @@ from rff_stream.families.parameters import COMPETING, DEFAULT_COMPONENTS, RADIAL
 from rff_stream.families.protocol import WHOLE, ClassFamily, MapParameters, families, family_of
 from rff_stream.features.linear_trend import LinearTrend
 from rff_stream.kernels import RadialKernel
-from rff_stream.length_scales.map_search import MOST_OF_DIRECTIONS
+from rff_stream.length_scales.metric_search import MOST_OF_DIRECTIONS
 
 
 def default_request() -> Any:

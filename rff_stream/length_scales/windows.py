@@ -9,6 +9,8 @@ from rff_stream._array import Array, Float64
 from rff_stream.length_scales.window_evidence import RowWindow, rows_along
 from rff_stream.pilot import Pilot, near_rows, smallest
 
+TINY = float(np.finfo(float).tiny)
+
 
 def compact_windows(
     rows: RowWindow, matrix: Float64, *, size: int, centres: Array

@@ -13,7 +13,7 @@ from scipy.special import ndtri
 from rff_stream.features.composed import periods_of
 from rff_stream.features.normal_scores import normal_scores_of
 from rff_stream.kernels import as_kernel
-from rff_stream.length_scales.map_search import SearchRecord
+from rff_stream.length_scales.map_choice import SearchRecord
 from rff_stream.notebook_display import Card, names_with_units, numbers, some, table
 from rff_stream.text_formatting import format_bytes
 

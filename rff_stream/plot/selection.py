@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rff_stream.features import FeatureMap
     from rff_stream.grid.selection import KernelComparison
     from rff_stream.kernels import Kernel
-    from rff_stream.length_scales.map_search import SearchRecord
+    from rff_stream.length_scales.map_choice import SearchRecord
 
 
 FAR_RIVAL = 1.5

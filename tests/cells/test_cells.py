@@ -57,7 +57,7 @@ from rff_stream.features.packed_triangle import (
 )
 from rff_stream.features.random_trees import Partition
 from rff_stream.kernels.linear import Linear
-from rff_stream.length_scales.map_search import SEEN
+from rff_stream.length_scales.metric_search import SEEN
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.accumulate import SumsDtype, resolve_sums
 

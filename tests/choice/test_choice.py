@@ -16,8 +16,9 @@ from rff_stream.choice.map import CandidateFeatures
 from rff_stream.choice.moments import CandidateMoments
 from rff_stream.choice.stacking import choose_models
 from rff_stream.errors import ModelError
+from rff_stream.length_scales.candidates import Candidate
 from rff_stream.length_scales.left_out import CellShape
-from rff_stream.length_scales.map_search import MapSearch, _Candidate
+from rff_stream.length_scales.map_search import MapSearch
 from rff_stream.length_scales.window_evidence import RowWindow
 from toys import columns_to_zarr
 
@@ -329,7 +330,7 @@ def test_a_metric_that_left_out_rows_are_against_is_told_of(factor: float, rng: 
     errors = rng.standard_normal((200, 1))
     for name, own in (("gaussian", errors), ("gaussian, metric", factor * errors[::-1])):
         learnt = name.endswith("metric")
-        found = _Candidate(name, rs.Gaussian(), np.eye(2), 0.1, shape, own, 0.0, learnt)
+        found = Candidate(name, rs.Gaussian(), np.eye(2), 0.1, shape, own, 0.0, learnt)
         search.candidates.append(found)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -408,7 +409,7 @@ def test_of_candidates_that_chance_explains_the_simpler_is_taken_else_the_least(
             noise = rng.permutation(np.repeat([-1.0, 1.0], 100))[:, None]
             errors = error * np.sqrt(1 + 0.5 * noise)  # squares of mean error² that vary by chance
             shape = CellShape(2, columns)
-            found = _Candidate(name, rs.Gaussian(), np.eye(2), 0.1, shape, errors, 0.0)
+            found = Candidate(name, rs.Gaussian(), np.eye(2), 0.1, shape, errors, 0.0)
             search.candidates.append(found)
         return search.best.name
 

@@ -14,9 +14,11 @@ from rff_stream.cells.map import LocalFeatures
 from rff_stream.families.windows_of_pilot import MOST_VALUES, searched_rows
 from rff_stream.features import Periodic, Projection, Then
 from rff_stream.length_scales.budget import SearchBudget, seconds_of_look
+from rff_stream.length_scales.candidates import Candidate
 from rff_stream.length_scales.holes import folds_of
 from rff_stream.length_scales.left_out import CellShape
-from rff_stream.length_scales.map_search import FOLDS, MapSearch, _Candidate, search_map
+from rff_stream.length_scales.map_search import MapSearch, search_map
+from rff_stream.length_scales.metric_search import FOLDS
 from rff_stream.length_scales.shared_slopes import shared_directions, slope_metric
 from rff_stream.length_scales.window_evidence import (
     START_ALPHA,
@@ -279,7 +281,7 @@ def test_a_metric_that_was_asked_for_is_learnt_where_no_radial_kernel_is_near(rn
     search = MapSearch(rows, [rows], True, kernels, shape, rng, only_metric=True)
     for kernel, factor in zip(kernels, (2.0, 1.0), strict=True):
         own = factor * errors
-        search.candidates.append(_Candidate("", kernel, np.eye(2), 0.1, shape, own, 0.0))
+        search.candidates.append(Candidate("", kernel, np.eye(2), 0.1, shape, own, 0.0))
     assert [each.kernel for each in search._near_best()] == [rs.Gaussian()]
     search.only_metric = False
     assert search._near_best() == []
@@ -317,7 +319,7 @@ def test_a_metric_is_not_taken_for_being_earlier(rng):
         ("metric", turned, 1.001 * errors[::-1]),
         ("other scales", np.eye(2), errors),
     ):
-        found = _Candidate(name, rs.Gaussian(), matrix, 0.1, shape, own, 0.0)
+        found = Candidate(name, rs.Gaussian(), matrix, 0.1, shape, own, 0.0)
         search.candidates.append(found)
     assert search.best.name == "other scales"
 
@@ -333,7 +335,7 @@ def test_of_simpler_candidates_the_best_is_taken(rng):
         ("better scales", 2 * np.eye(2), 1.001 * errors[::-1]),
         ("metric", turned, errors),
     ):
-        found = _Candidate(name, rs.Gaussian(), matrix, 0.1, shape, own, 0.0)
+        found = Candidate(name, rs.Gaussian(), matrix, 0.1, shape, own, 0.0)
         search.candidates.append(found)
     assert search.best.name == "better scales"
 
@@ -345,7 +347,7 @@ def test_cells_of_many_inputs_are_compared_by_their_errors_alone(d, taken, rng):
     search = MapSearch(rows, [rows], True, [rs.Gaussian()], CellShape(2, 2), rng)
     for name, columns, own in (("few columns", 256, 1.001 * errors[::-1]), ("many", 512, errors)):
         search.candidates.append(
-            _Candidate(name, rs.Gaussian(), matrix, 0.1, CellShape(2, columns), own, 0.0)
+            Candidate(name, rs.Gaussian(), matrix, 0.1, CellShape(2, columns), own, 0.0)
         )
     assert search.best.name == taken
 
@@ -359,12 +361,12 @@ def test_a_second_turn_follows_wherever_the_first_is_near(first, turns, rng):
         def _judge(self, name, fit, started, shape=None, *, is_learnt=False):
             own = next(shares) * errors[::-1]
             self.candidates.append(
-                _Candidate(name, fit.kernel, fit.matrix, fit.alpha, self.shape, own, 0.0)
+                Candidate(name, fit.kernel, fit.matrix, fit.alpha, self.shape, own, 0.0)
             )
 
     rows = RowWindow(rng.standard_normal((60, 2)), rng.standard_normal((60, 1)), np.ones(60))
     search = Judged(rows, [rows], False, [rs.Gaussian()], CellShape(2, 2), rng)
-    start = _Candidate("start", rs.Gaussian(), np.eye(2), 0.1, CellShape(2, 2), errors, 0.0)
+    start = Candidate("start", rs.Gaussian(), np.eye(2), 0.1, CellShape(2, 2), errors, 0.0)
     assert search._learn_metric(start) == (turns == 2)
     assert len(search.candidates) == turns
 
@@ -374,7 +376,7 @@ def test_numbers_of_a_metric_are_those_of_its_products(rng):
     shape, none = CellShape(1, 1), np.zeros((1, 1))
 
     def count(matrix):
-        return _Candidate("one", rs.Gaussian(), matrix, 0.1, shape, none, 0.0).n_numbers
+        return Candidate("one", rs.Gaussian(), matrix, 0.1, shape, none, 0.0).n_numbers
 
     assert count(np.eye(5)) == 5
     A = rng.standard_normal((5, 5))
@@ -416,7 +418,7 @@ def test_a_metric_is_not_taken_for_errors_of_two_rows(rng):
     search = MapSearch(rows, [rows], True, [rs.Gaussian()], shape, rng, judges=np.ones(90, bool))
     for tell, taken in ((2, "plain"), (3, "metric")):
         errors = np.full((90, 1), 0.01)
-        metric = _Candidate("metric", rs.Gaussian(), np.ones((3, 3)), 0.1, shape, errors, 0.0, True)
+        metric = Candidate("metric", rs.Gaussian(), np.ones((3, 3)), 0.1, shape, errors, 0.0, True)
         missed = errors.copy()
         missed[:tell] = 1.0
         search.candidates = [metric, replace(metric, name="plain", matrix=np.eye(3), errors=missed)]

@@ -8,15 +8,11 @@ import numpy as np
 import pytest
 
 import rff_stream as rs
+from rff_stream.length_scales.candidates import Candidate
 from rff_stream.length_scales.holes import FEWEST_HOLES, HOLES, errors_in_holes, holes_of
 from rff_stream.length_scales.left_out import CellShape
-from rff_stream.length_scales.map_search import (
-    MapChoice,
-    MapSearch,
-    SearchRecord,
-    Trial,
-    _Candidate,
-)
+from rff_stream.length_scales.map_choice import MapChoice, SearchRecord, Trial
+from rff_stream.length_scales.map_search import MapSearch
 from rff_stream.length_scales.window_evidence import MetricFit, RowWindow
 
 ALPHA = 0.1
@@ -71,7 +67,7 @@ def search_of(rng: Any, *scales: tuple[str, float, float]) -> MapSearch:
         errors = np.full((len(rows.x), 1), error)
         matrix = np.eye(2) / scale
         search.candidates.append(
-            _Candidate(name, rs.Gaussian(), matrix, ALPHA, search.shape, errors, 0.0)
+            Candidate(name, rs.Gaussian(), matrix, ALPHA, search.shape, errors, 0.0)
         )
     return search
 

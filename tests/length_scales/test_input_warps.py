@@ -12,7 +12,7 @@ import pytest
 import rff_stream as rs
 from rff_stream.features import InputWarp, NormalScores, map_from_spec
 from rff_stream.kernels import Polynomial
-from rff_stream.length_scales import map_search
+from rff_stream.length_scales import scale_search
 from rff_stream.length_scales.input_warps import EVEN, can_warp, input_warp
 from rff_stream.length_scales.window_evidence import MetricFit, RowWindow
 
@@ -114,7 +114,7 @@ def test_steps_are_found(rng: Any, tmp_path: Path, monkeypatch: Any) -> None:
     warped.save(tmp_path / "model")
     again = rs.load(tmp_path / "model")
     np.testing.assert_array_equal(again.predict(x[1000:]), warped.predict(x[1000:]))
-    monkeypatch.setattr(map_search, "FEWEST_WARPED", 10**9)
+    monkeypatch.setattr(scale_search, "FEWEST_WARPED", 10**9)
     plain = fitted()
     assert "warped" not in " ".join(plain.choice_.names)
     assert error(warped) < 0.75 * error(plain)

@@ -15,7 +15,8 @@ from rff_stream.kernels import RadialKernel
 from rff_stream.length_scales.budget import SearchBudget, seconds_of_look
 from rff_stream.length_scales.left_out import CellShape, left_out_errors, merge_inputs
 from rff_stream.length_scales.linear_fit import PENALTIES
-from rff_stream.length_scales.map_search import MapSearch, SearchRecord, search_map
+from rff_stream.length_scales.map_choice import SearchRecord
+from rff_stream.length_scales.map_search import MapSearch, search_map
 from rff_stream.length_scales.window_evidence import (
     MetricFit,
     RowWindow,

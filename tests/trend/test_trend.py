@@ -14,9 +14,10 @@ from rff_stream.errors import ModelError, NumericalWarning
 from rff_stream.families import family_of
 from rff_stream.features.base import map_from_spec
 from rff_stream.features.linear_trend import LinearTrend
+from rff_stream.length_scales.candidates import Candidate
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.linear_fit import PENALTIES, LinearFit
-from rff_stream.length_scales.map_search import MapSearch, _Candidate
+from rff_stream.length_scales.map_search import MapSearch
 from rff_stream.length_scales.window_evidence import RowWindow
 from rff_stream.trend.map import TrendFeatures
 
@@ -189,7 +190,7 @@ def test_of_few_rows_a_line_is_taken_unless_it_is_worse(
     class Judged(MapSearch):
         def _judge(self, name: str, fit: Any, started: float, *_: Any, **__: Any) -> None:
             own = share * errors[::-1] if "leaves" in name else errors
-            found = _Candidate(name, fit.kernel, fit.matrix, fit.alpha, self.shape, own, 0.0)
+            found = Candidate(name, fit.kernel, fit.matrix, fit.alpha, self.shape, own, 0.0)
             self.candidates.append(found)
 
     x = rng.standard_normal((n, 2))
