@@ -234,6 +234,17 @@ def test_classes_of_a_line_have_its_odds(rng: Any, tmp_path: Any) -> None:
     np.testing.assert_array_equal(rs.load(tmp_path / "model.zarr").predict_proba(X[600:]), p)
 
 
+@pytest.mark.parametrize(("d", "is_told"), [(3, True), (12, False)])
+def test_a_small_sample_of_many_rows_tells_a_line_of_few_numbers(d: int, is_told: bool) -> None:
+    """300 of 1,200 rows: 100 and 25 a number."""
+    rng = np.random.default_rng(d)
+    X = rng.normal(size=(1200, d))
+    y = 3 * X.sum(axis=1) / np.sqrt(d) + rng.logistic(size=1200) > 0
+    choices: dict[str, Any] = {"features": rs.Cells(64, 2), "length_scale": 1.0}
+    fit = rs.KernelClassifier(sample_rows=300, random_state=0, progress=False, **choices).fit(X, y)
+    assert (fit._fitted.answer.log_odds.calibration.line is not None) == is_told
+
+
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_a_line_is_added_where_held_out_rows_say_so(n_classes: int) -> None:
     """Scores that say all need none; scores that say nothing leave all to it."""
