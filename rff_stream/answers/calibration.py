@@ -27,6 +27,9 @@ from rff_stream.moments.class_moments import one_hot
 SLOWEST = 1e-3
 """Smallest slope. If scores carry no information, the offsets alone give the probabilities."""
 
+NO_SCORE = 1e-100
+"""Size of scores of which none tells anything: the square of its inverse is still a number."""
+
 WEIGHT, PRIOR = 1000.0, 1e-4
 """Total weight of all rows, and the precision of a and b about 0, which determines Σb."""
 
@@ -230,8 +233,8 @@ class _LineOdds:
 def _newton(scores: Float64, targets: Float64, w: Float64, *, free: bool) -> Float64:
     """[a, b…] of least loss; the slope stays at its least where it is not free."""
     theta = np.zeros(scores.shape[1] + 1)
-    theta[0] = 1.0 / max(float(np.sqrt(np.average(scores**2, weights=w, axis=0).mean())), 1e-300)
-    theta[0] = theta[0] if free else SLOWEST
+    size = float(np.sqrt(np.average(scores**2, weights=w, axis=0).mean()))
+    theta[0] = 1 / size if free and size > NO_SCORE else SLOWEST
     moving = np.arange(0 if free else 1, len(theta))
     value, gradient, hessian = _loss(theta, scores, targets, w)
     for _ in range(MOST_STEPS):

@@ -112,6 +112,12 @@ REFUSES = {
 }
 
 
+CELLS_AGREE = (
+    "this model has cells, which the default chooses: their trees agree on means and variances of "
+    "single rows, and on no covariance of two."
+)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class CellFunction:
     """x ↦ what a posterior answers; picklable."""
@@ -186,15 +192,14 @@ class CellProcess(CellAnswer):
 
     def covariance(self, x: Array) -> Float64:
         raise ValueError(
-            "A covariance is that of one process, but features='local' is a mean of several "
-            "trees. Use predict with return_std, or a map of the whole space."
+            f"A covariance is that of one process, but {CELLS_AGREE} Use predict with "
+            "return_std, or fit with features='whole'."
         )
 
     def draws(self, n_samples: int, seed: int) -> RowFunction:
         raise ValueError(
-            "Functions are drawn from one process, but features='local' is a mean of several "
-            "trees, which agree on means and variances of single rows and on no covariance of "
-            "two. Use predict with return_std, or a map of the whole space."
+            f"Functions are drawn from one process, but {CELLS_AGREE} Use predict with "
+            "return_std, or fit with features='whole'."
         )
 
     def leave_one_out(self, sample: Float64) -> Float64:

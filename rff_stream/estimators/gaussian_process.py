@@ -179,7 +179,8 @@ n_missing_, plan_
         RuntimeError
             If both are asked for, as in scikit-learn.
         ValueError
-            Before a fit, of rows that are not in memory.
+            Before a fit, of rows that are not in memory. For ``return_cov``, if the model has
+            cells, which the default chooses: fit with ``features="whole"``.
         PlanError
             If the covariance of so many rows does not fit in memory.
 
@@ -300,7 +301,8 @@ n_missing_, plan_
         Raises
         ------
         ValueError
-            If ``n_samples`` is below 1.
+            If ``n_samples`` is below 1, or the model has cells, which the default chooses: fit with
+            ``features="whole"``.
         DataError
             If an input of the fit is absent or no number, or a value is missing or infinite.
 

@@ -13,6 +13,7 @@ from scipy import linalg
 
 from rff_stream._array import Array, Float64
 from rff_stream.arguments import one_of
+from rff_stream.errors import warn
 from rff_stream.features.base import (
     MARGIN,
     PADDED_ROWS,
@@ -156,8 +157,12 @@ class NystroemFeatures(RowwiseMap):
         check_values(kernel, values)
         if whitening == "cholesky":
             order, packed = _inverse_factor(values, floor)
-            return cls(chosen[order], packed, whitening, dtype, kernel)
-        return cls(chosen, _inverse_root(values, floor), whitening, dtype, kernel)
+            found = cls(chosen[order], packed, whitening, dtype, kernel)
+        else:
+            found = cls(chosen, _inverse_root(values, floor), whitening, dtype, kernel)
+        if isinstance(kernel, DotProductKernel):
+            _warn_of_far_rows(kernel, chosen, found.n_components, floor)
+        return found
 
     @classmethod
     def drawn_for(cls, choice: str, request: MapRequest) -> Self:
@@ -330,6 +335,22 @@ def check_values(kernel: ExactKernel, values: Float64) -> None:
             f"The function {kernel.spec()['kernel']!r} {fact}, but a kernel is a symmetric and "
             f"positive definite function of two rows: |k(x, x')| is at most √(k(x, x) k(x', x')). "
             f"Distances are none: exp(−distance) may be one."
+        )
+
+
+def _warn_of_far_rows(kernel: ExactKernel, rows: Float64, count: int, floor: float) -> None:
+    """Warn where fewer directions are left than of the rows (m, d) about their mean."""
+    x = rows / length_scale_vector(kernel, rows.shape[1])
+    middle = x.mean(axis=0)
+    sizes = np.linalg.svd(x - middle, compute_uv=False) ** 2
+    needed = int((sizes > floor * sizes[0]).sum())
+    if count < needed:
+        far = float(np.linalg.norm(middle) / np.sqrt(sizes.sum() / len(x)))
+        warn(
+            f"Rows lie {far:.3g} times their spread from 0, so that kernel="
+            f"{kernel.spec()['kernel']!r} has {count} columns where they differ in {needed} "
+            f"directions: products round by {floor:.1g} of the largest. Take the mean off each "
+            "input, or give dtype='float64'."
         )
 
 

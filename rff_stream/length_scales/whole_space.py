@@ -21,7 +21,7 @@ from rff_stream.features.fourier import FourierFeatures
 from rff_stream.kernels import Gaussian, Kernel
 from rff_stream.length_scales.relevant_inputs import relevant_inputs
 from rff_stream.length_scales.whole_space_evidence import MapEvidence
-from rff_stream.pilot import Pilot
+from rff_stream.pilot import Pilot, weight_unit
 
 ProgressCallback = Callable[[str], None]
 """Takes a line of text after each search."""
@@ -177,7 +177,7 @@ class KernelSearch:
         starts = np.log(self.rows.median * np.array(STARTS))[:, None]
         iterations = min(SCREEN.iterations, size.iterations)
         ends = [
-            self._climb(target, kernel, start, np.log(START_ALPHA), iterations, share)
+            self._climb(target, kernel, start, self.start_alpha, iterations, share)
             for start in starts
         ]
         return max(ends, key=lambda end: end.score)
@@ -198,10 +198,15 @@ class KernelSearch:
         ]
         iterations = min(SCREEN.iterations, size.iterations)
         ends = [
-            self._climb(target, end.kernel, start, np.log(START_ALPHA), iterations, 0.2)
+            self._climb(target, end.kernel, start, self.start_alpha, iterations, 0.2)
             for start in starts
         ]
         return max([end, *ends], key=lambda each: each.score)
+
+    @property
+    def start_alpha(self) -> float:
+        """log α of a start, in the unit of the weights."""
+        return float(np.log(START_ALPHA * weight_unit(self.rows.w)))
 
     @cached_property
     def relevant(self) -> Array | None:

@@ -185,6 +185,7 @@ def levels_of(variable: Variable) -> tuple[str, ...]:
             break  # text is looked at where it is read
     if not holds_levels(variable):
         warn_of_numbers(variable.name, levels)
+        warn_of_times(variable.name, levels)
     return few_or_every(levels)
 
 
@@ -209,6 +210,26 @@ def warn_of_numbers(name: str, levels: Collection[str]) -> None:
             f"the column, such as with pandas.to_numeric.",
             UserWarning,
         )
+
+
+def warn_of_times(name: str, levels: Collection[str]) -> None:
+    """Warn of text whose levels are all times, of which later rows have others."""
+    if levels and all(is_time(level) for level in levels):
+        warn(
+            f"{name!r} holds text, so that its values are levels, but they are times such as "
+            f"{min(levels)!r}: a later time is a level that was never seen. Times are inputs where "
+            "the column has their type: convert it, such as with pandas.to_datetime.",
+            UserWarning,
+        )
+
+
+def is_time(text: str) -> bool:
+    """Whether text is a day or a moment as ISO 8601 writes it, with hyphens."""
+    try:
+        datetime.fromisoformat(text.strip())
+    except ValueError:
+        return False
+    return "-" in text
 
 
 def level_set(values: Array) -> set[str]:

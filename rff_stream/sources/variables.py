@@ -267,6 +267,8 @@ def variable_of(name: str, dims: Sequence[str], data: Any, **more: Any) -> Varia
 def column_values(series: pandas.Series[Any]) -> Array:
     """Values of a column in numpy: views where they are; nullable numbers with NaN.
 
+    Categories are values of the type that they have, as in Arrow: 9 is no text.
+
     Raises DataError: nullable integers are no float64.
     """
     import pandas
@@ -278,12 +280,25 @@ def column_values(series: pandas.Series[Any]) -> Array:
         return as_naive_utc(series)
     if pandas.api.types.is_timedelta64_dtype(dtype):
         return series.astype("timedelta64[ns]").to_numpy()
+    if isinstance(dtype, pandas.CategoricalDtype):
+        return _category_values(series, dtype.categories)
     truths = pandas.api.types.is_bool_dtype(dtype)  # those of Arrow are no numbers in pandas
-    if str(dtype) != "category" and (truths or pandas.api.types.is_numeric_dtype(dtype)):
+    if truths or pandas.api.types.is_numeric_dtype(dtype):
         if pandas.api.types.is_integer_dtype(dtype):
             unsigned = pandas.api.types.is_unsigned_integer_dtype(dtype)
             whole = series.dropna().to_numpy(dtype=np.uint64 if unsigned else np.int64)
             Numbers(str(series.name))(whole)
+        return series.to_numpy(dtype=np.float64, na_value=np.nan)
+    return series.to_numpy(dtype=object, na_value=None)  # type: ignore[call-overload, no-any-return]
+
+
+def _category_values(series: pandas.Series[Any], categories: pandas.Index[Any]) -> Array:
+    """Numbers and truth values as such, others as objects; missing is NaN where numbers stay."""
+    own = np.asarray(categories)
+    if own.dtype.kind in "biuf" and not series.isna().any():
+        return np.asarray(series, own.dtype)
+    small = own.dtype.kind in "iu" and np.abs(own.astype(np.float64)).max(initial=0) < 2**53
+    if small or own.dtype.kind == "f":
         return series.to_numpy(dtype=np.float64, na_value=np.nan)
     return series.to_numpy(dtype=object, na_value=None)  # type: ignore[call-overload, no-any-return]
 

@@ -228,6 +228,29 @@ def test_scores_that_say_nothing_leave_the_shares(rng):
     np.testing.assert_allclose(probabilities(found(np.zeros((1, 1))))[0, 1], y.mean(), atol=5e-3)
 
 
+@pytest.mark.parametrize(
+    "labels", [[9, 10, 11], [1.5, 2.5, 9.0], [False, True, True], ["x", "y", "z"]], ids=str
+)
+def test_labels_that_are_categories_of_a_frame_have_their_type(labels):
+    """10 was the text "10", which comes before "9"."""
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(90, 2)), columns=["a", "b"])
+    frame["label"] = pd.Categorical(np.resize(labels, 90))
+    fit = rs.KernelClassifier(length_scale=1.0, alpha=1.0, **QUIET)
+    assert fit.fit(frame, "label").classes_.tolist() == sorted(set(labels))
+    assert fit.score(frame, "label") == np.mean(fit.predict(frame) == np.resize(labels, 90))
+    if labels[1] is not True:  # of truth values some of which are missing, pandas has objects
+        frame.loc[::9, "label"] = np.nan
+        fit.set_params(missing_rows="drop").fit(frame, "label")
+        assert fit.classes_.tolist() == sorted(set(labels))
+
+
+def test_scores_that_are_all_0_leave_the_shares():
+    """Of one row of a class in 400, none of the others may tell; a slope of 1e300 overflowed."""
+    y = np.arange(400) == 7
+    found = calibrate(np.zeros((400, 1)), y.astype(int), np.ones(400))
+    np.testing.assert_allclose(probabilities(found(np.zeros((1, 1))))[0, 1], 1 / 400, atol=3e-3)
+
+
 def test_probabilities_are_calibrated_on_rows_that_were_not_seen(rng):
     X, y = rings(rng, 4000, 3)
     model = rs.KernelClassifier(**QUIET).fit(X[:2000], y[:2000])

@@ -239,6 +239,19 @@ def test_a_column_that_is_constant_on_the_pilot_keeps_a_usable_scale():
         assert np.isfinite(found.length_scale).all()
 
 
+@pytest.mark.parametrize("unit", [1e-8, 37.0, 1e8])
+def test_the_unit_of_weights_changes_no_length_scale(unit):
+    """A start at σₙ²/σ_f² = .1 of rows of weight 1 was pure noise for rows of weight 1e-8."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 2))
+    y = np.sin(2 * x[:, 0]) + x[:, 1] + 0.3 * rng.normal(size=400)
+    w = rng.uniform(0.5, 2.0, 400)
+    choices = {"ard": True, "n_components": 64, "rng": 0}
+    found, other = (fit_length_scales(x, y, weights=w * u, **choices) for u in (1.0, unit))
+    np.testing.assert_allclose(other.length_scale, found.length_scale, rtol=0.1)
+    np.testing.assert_allclose(other.noise_variance, found.noise_variance * unit, rtol=0.05)
+
+
 def test_more_inputs_than_rows_duplicates_and_weights_give_finite_scales():
     rng = np.random.default_rng(2)
     x = rng.standard_normal((150, 200))

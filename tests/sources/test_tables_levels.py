@@ -445,3 +445,13 @@ def test_texts_with_half_of_a_pair_are_levels_and_labels(tmp_path: Path) -> None
         each.save(tmp_path / f"{type(each).__name__}.zarr")
         again = rs.load(tmp_path / f"{type(each).__name__}.zarr")
         np.testing.assert_array_equal(again.predict(given), each.predict(given))
+
+
+def test_text_that_is_times_is_said() -> None:
+    """Of rows in a file they are times; a later one is a level that was never seen."""
+    days = [f"2020-{1 + k // 28:02}-{1 + k % 28:02}" for k in range(N)]
+    table = text().assign(sky=days[:N])
+    with pytest.warns(UserWarning, match=r"'sky' holds text.*they are times such as '2020-01-01'"):
+        ridge().fit(table, "y")
+    table["sky"] = [f"{day[:-3]} late" for day in days]
+    ridge().fit(table, "y")  # no times, and no warning
