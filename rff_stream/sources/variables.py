@@ -293,13 +293,15 @@ def column_values(series: pandas.Series[Any]) -> Array:
 
 
 def _category_values(series: pandas.Series[Any], categories: pandas.Index[Any]) -> Array:
-    """Numbers and truth values as such, others as objects; missing is NaN where numbers stay."""
+    """Numbers that float64 holds as such, with NaN where one is missing; others as objects."""
     own = np.asarray(categories)
-    if own.dtype.kind in "biuf" and not series.isna().any():
-        return np.asarray(series, own.dtype)
-    small = own.dtype.kind in "iu" and np.abs(own.astype(np.float64)).max(initial=0) < 2**53
-    if small or own.dtype.kind == "f":
+    small = own.dtype.kind == "f" or (
+        own.dtype.kind in "iu" and np.abs(own.astype(np.float64)).max(initial=0) < 2**53
+    )
+    if small and series.isna().any():
         return series.to_numpy(dtype=np.float64, na_value=np.nan)
+    if small:
+        return np.asarray(series, own.dtype)
     return series.to_numpy(dtype=object, na_value=None)  # type: ignore[call-overload, no-any-return]
 
 

@@ -228,20 +228,17 @@ def test_scores_that_say_nothing_leave_the_shares(rng):
     np.testing.assert_allclose(probabilities(found(np.zeros((1, 1))))[0, 1], y.mean(), atol=5e-3)
 
 
-@pytest.mark.parametrize(
-    "labels", [[9, 10, 11], [1.5, 2.5, 9.0], [False, True, True], ["x", "y", "z"]], ids=str
-)
+@pytest.mark.parametrize("labels", [[9, 10, 11], [1.5, 2.5, 9.0], ["x", "y", "z"]], ids=str)
 def test_labels_that_are_categories_of_a_frame_have_their_type(labels):
     """10 was the text "10", which comes before "9"."""
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(90, 2)), columns=["a", "b"])
     frame["label"] = pd.Categorical(np.resize(labels, 90))
     fit = rs.KernelClassifier(length_scale=1.0, alpha=1.0, **QUIET)
-    assert fit.fit(frame, "label").classes_.tolist() == sorted(set(labels))
+    assert fit.fit(frame, "label").classes_.tolist() == sorted(labels)
     assert fit.score(frame, "label") == np.mean(fit.predict(frame) == np.resize(labels, 90))
-    if labels[1] is not True:  # of truth values some of which are missing, pandas has objects
-        frame.loc[::9, "label"] = np.nan
-        fit.set_params(missing_rows="drop").fit(frame, "label")
-        assert fit.classes_.tolist() == sorted(set(labels))
+    frame.loc[::9, "label"] = np.nan
+    fit.set_params(missing_rows="drop").fit(frame, "label")
+    assert fit.classes_.tolist() == sorted(labels)
 
 
 def test_scores_that_are_all_0_leave_the_shares():
