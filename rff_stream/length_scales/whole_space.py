@@ -177,7 +177,7 @@ class KernelSearch:
         starts = np.log(self.rows.median * np.array(STARTS))[:, None]
         iterations = min(SCREEN.iterations, size.iterations)
         ends = [
-            self._climb(target, kernel, start, self.start_alpha, iterations, share)
+            self._climb(target, kernel, start, self.start_log_alpha, iterations, share)
             for start in starts
         ]
         return max(ends, key=lambda end: end.score)
@@ -198,14 +198,14 @@ class KernelSearch:
         ]
         iterations = min(SCREEN.iterations, size.iterations)
         ends = [
-            self._climb(target, end.kernel, start, self.start_alpha, iterations, 0.2)
+            self._climb(target, end.kernel, start, self.start_log_alpha, iterations, 0.2)
             for start in starts
         ]
         return max([end, *ends], key=lambda each: each.score)
 
     @property
-    def start_alpha(self) -> float:
-        """log α of a start, in the unit of the weights."""
+    def start_log_alpha(self) -> float:
+        """log α at the start of a search, in the unit of the weights."""
         return float(np.log(START_ALPHA * weight_unit(self.rows.w)))
 
     @cached_property

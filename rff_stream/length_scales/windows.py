@@ -10,6 +10,7 @@ from rff_stream.length_scales.window_evidence import RowWindow, rows_along
 from rff_stream.pilot import Pilot, near_rows, smallest
 
 TINY = float(np.finfo(float).tiny)
+"""The least number that keeps a divisor from 0."""
 
 
 def compact_windows(

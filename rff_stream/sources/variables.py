@@ -267,7 +267,7 @@ def variable_of(name: str, dims: Sequence[str], data: Any, **more: Any) -> Varia
 def column_values(series: pandas.Series[Any]) -> Array:
     """Values of a column in numpy: views where they are; nullable numbers with NaN.
 
-    Categories are values of the type that they have, as in Arrow: 9 is no text.
+    Categories that are numbers come as numbers, as in Arrow.
 
     Raises DataError: nullable integers are no float64.
     """

@@ -375,6 +375,8 @@ def test_products_of_rows_far_from_0_that_round_are_said():
     np.testing.assert_allclose(
         exact.explained_variance_ratio_, near.explained_variance_ratio_, rtol=1e-4
     )
-    message = r"Rows lie \d+ times.* 17 columns where they differ in 40 .*give dtype='float64'"
+    message = r"Rows lie \d+ times.* has 17 columns.* have 40 .*give dtype='float64'"
     with pytest.warns(rs.NumericalWarning, match=message):
         rs.KernelPCA(2, "linear", random_state=0, progress=False).fit(x + 300.0)
+    with pytest.warns(rs.NumericalWarning, match=r"kernel='polynomial' has 1 columns.* have 6 "):
+        rs.KernelPCA(1, "polynomial", random_state=0, progress=False).fit(x[:, [0, 39]] + 1e3)
