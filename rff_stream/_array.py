@@ -22,6 +22,12 @@ def aligned_bytes(size: int) -> NDArray[np.uint8]:
     return raw[start : start + size]
 
 
+def add_to_diagonals(matrices: Float64, values: Array | float) -> None:
+    """Add values (n, T) or (T,) to the diagonals of matrices (T, n, n), in their place."""
+    at = np.arange(matrices.shape[1])
+    matrices[:, at, at] += np.broadcast_to(values, matrices.shape[1::-1]).T
+
+
 RANGE_ROWS = 1024
 """Rows of which the least values are found side by side: then NumPy works on long vectors."""
 

@@ -182,22 +182,30 @@ class StackedMean:
         self, x: Array, functions: Sequence[Callable[[Array], Float64]], shape: tuple[int, ...] = ()
     ) -> Float64:
         """Σ v_k g_k(x) (n, …, T) of as many other functions, whose values have this ``shape``."""
-        weights = np.repeat(self.weights[:, None], len(x), axis=1)  # (K, n, T)
-        there = [None if each is None else each.covers(x) for each in self.reaches]
-        for k, rows in enumerate(there):
-            if rows is not None:
-                weights[k, ~rows] = 0.0
-        lost = weights.sum(axis=0) == 0
-        weights[self.reaches.index(None) if None in self.reaches else 0][lost] = 1.0
-        weights /= weights.sum(axis=0)
+        weights = weights_of_rows(x, self.weights, self.reaches)
         weights = np.expand_dims(weights, tuple(range(2, 2 + len(shape))))
         total = np.zeros((len(x), *shape, self.width))
-        for own, rows, function in zip(weights, there, functions, strict=True):
+        for own, reach, function in zip(weights, self.reaches, functions, strict=True):
+            rows = None if reach is None else reach.covers(x)
             if rows is None or rows.all():
                 total += own * function(x)
             elif rows.any():
                 total[rows] += own[rows] * function(x[rows])
         return total
+
+
+def weights_of_rows(x: Array, weights: Float64, reaches: Sequence[Any]) -> Float64:
+    """v (K, n, T) of K functions at rows x (n, d): 0 where one does not reach, and they add to 1.
+
+    Where none reaches the first one has all of it, or the first that reaches every row.
+    """
+    found = np.repeat(weights[:, None], len(x), axis=1)
+    for k, each in enumerate(reaches):
+        if each is not None:
+            found[k, ~each.covers(x)] = 0.0
+    lost = found.sum(axis=0) == 0
+    found[reaches.index(None) if None in reaches else 0][lost] = 1.0
+    return np.asarray(found / found.sum(axis=0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -222,6 +230,51 @@ class StackedStd:
         noises = [functools.partial(_noise_variance, *pair) for pair in pairs]
         noise = mean.blend(x, noises) if noises else np.zeros((len(x), self.width))
         return np.sqrt(mean(x) ** 2 + self.factor * noise)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StackedDraws:
+    """x ↦ Σ v_k f_k + Σ b√v_k (draw of k − f_k), T·S of K functions: as wide as their mean.
+
+    Draws of two functions are independent, and b makes the variance (Σ v_k s_k)².
+    """
+
+    draws: tuple[RowFunction, ...]  # (T·S) each, target by target
+    means: tuple[RowFunction, ...]  # f_k
+    stds: tuple[RowFunction, ...]  # s_k
+    weights: Float64  # as in :class:`StackedMean`, with the reaches
+    reaches: tuple[Any, ...]
+
+    @property
+    def width(self) -> int:
+        """T·S."""
+        return self.draws[0].width
+
+    def __call__(self, x: Array) -> Float64:
+        """Values (n, T·S) of rows (n, d)."""
+        n, n_targets = len(x), self.weights.shape[1]
+        total = StackedMean(self.means, self.weights, self.reaches)(x)[:, :, None]
+        loadings = stacked_loadings(x, self.stds, self.weights, self.reaches)
+        for own, draws, mean in zip(loadings, self.draws, self.means, strict=True):
+            there = own.any(axis=1)
+            deviations = np.zeros((n, n_targets, self.width // n_targets))
+            drawn = draws(x[there]).reshape(-1, *deviations.shape[1:])
+            deviations[there] = own[there, :, None] * (drawn - mean(x[there])[:, :, None])
+            total = total + deviations
+        return np.asarray(total.reshape(n, -1))
+
+
+def stacked_loadings(
+    x: Array, stds: Sequence[RowFunction], weights: Float64, reaches: Sequence[Any]
+) -> Float64:
+    """b√v_k (K, n, T) with b = Σ v_k s_k / √(Σ v_k s_k²), of deviations s_k at rows x (n, d)."""
+    found = weights_of_rows(x, weights, reaches)
+    own = np.zeros_like(found)
+    for k, std in enumerate(stds):
+        there = found[k].any(axis=1)
+        own[k, there] = std(x[there])
+    squares = np.maximum((found * own**2).sum(axis=0), np.finfo(float).tiny)
+    return np.asarray(np.sqrt(found / squares) * (found * own).sum(axis=0))
 
 
 def _noise_variance(own: RowFunction, with_noise: RowFunction, x: Array) -> Float64:

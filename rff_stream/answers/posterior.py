@@ -115,9 +115,14 @@ class Posterior:
         """Cov(f(z), f(z')) (T, n, n) of all pairs of rows Z (n, R); n·R² + n²·R·T flops."""
         rotated = (Z - self.feature_mean) @ self.rotation
         scale = np.sqrt(self.noise_variance / (self.eigenvalues[:, None] + self.alpha))  # (R, T)
-        halves = [rotated * column for column in scale.T]
-        own = self.noise_variance / self.weight
-        return np.stack([half @ half.T + v for half, v in zip(halves, own, strict=True)])
+        found = np.empty((len(scale.T), len(Z), len(Z)))
+        for each, column, own in zip(
+            found, scale.T, self.noise_variance / self.weight, strict=True
+        ):
+            half = rotated * column
+            np.matmul(half, half.T, out=each)
+            each += own
+        return found
 
     def log_density(self, Z: Array, y: Array, weights: Array | None = None) -> Float64:
         """log p(y | data) (n, T) of each row by itself, noise included.

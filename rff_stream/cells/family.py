@@ -10,8 +10,9 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from rff_stream._array import Array, Float64, is_named
+from rff_stream._array import Array, Float64, add_to_diagonals, is_named
 from rff_stream.answers.early_stopping import HeldOutError
+from rff_stream.cells import joint
 from rff_stream.cells.calibration import local_posterior, numbers_found
 from rff_stream.cells.classes import CellClasses
 from rff_stream.cells.cost import CellCost
@@ -112,12 +113,6 @@ REFUSES = {
 }
 
 
-CELLS_AGREE = (
-    "this model has cells, which the default chooses: their trees agree on means and variances of "
-    "single rows, and on no covariance of two."
-)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class CellFunction:
     """x ↦ what a posterior answers; picklable."""
@@ -186,21 +181,15 @@ class CellProcess(CellAnswer):
         both = functools.partial(LocalPosterior.mean_and_std, noise=noise)
         return CellFunction(self.posterior, both, 2 * len(self.posterior.inflation))
 
-    @property
-    def misfit_variance(self) -> Float64 | float:
-        return 0.0
-
-    def covariance(self, x: Array) -> Float64:
-        raise ValueError(
-            f"A covariance is that of one process, but {CELLS_AGREE} Use predict with "
-            "return_std, or fit with features='whole'."
-        )
+    def covariance(self, x: Array, noise: bool) -> Float64:
+        found = joint.covariance(self.posterior, x)
+        if noise:
+            both, own = (self.posterior.std(x, noise=each) for each in (True, False))
+            add_to_diagonals(found, both**2 - own**2)
+        return found
 
     def draws(self, n_samples: int, seed: int) -> RowFunction:
-        raise ValueError(
-            f"Functions are drawn from one process, but {CELLS_AGREE} Use predict with "
-            "return_std, or fit with features='whole'."
-        )
+        return joint.draws(self.posterior, n_samples, seed)
 
     def leave_one_out(self, sample: Float64) -> Float64:
         return self.posterior.leave_one_out(sample)

@@ -107,11 +107,11 @@ class LocalPosterior:
         How weights change says where one tree knows more than another, and not how y changes.
         """
         features = self.solved.features
-        rows, routes = self._route(np.asarray(x, np.float64))
+        rows, routes = self.route(np.asarray(x, np.float64))
         found = np.zeros((*rows.shape, len(self.inflation)))
         for tree, (cells, share) in enumerate(zip(routes, self._tree_shares(x), strict=True)):
             own, alpha = self.solved.trees[tree], self.alpha[tree]
-            for cell, places in _runs(cells):
+            for cell, places in runs_of_cells(cells):
                 k = own.index[cell]
                 if k < 0:
                     continue
@@ -140,10 +140,22 @@ class LocalPosterior:
     def _std(self, trees: list[TreeMoments], noise: bool) -> Float64:
         """That of rows with these moments of each tree."""
         _, variance, own, plain = self._combine(trees)
-        c = self.inflation
         own = own / self.solved.observations.copies
-        factor = c + np.maximum(self.gap_factor - c, 0) * far_share(plain, self.near, self.far)
-        return np.asarray(np.sqrt(factor**2 * variance + (c**2 * own if noise else 0)))
+        variance = self._factor(plain) ** 2 * variance
+        return np.asarray(np.sqrt(variance + (self.inflation**2 * own if noise else 0)))
+
+    def _factor(self, plain: Float64) -> Float64:
+        """Of the deviation of f (n, T), where its variance before s_c² is this."""
+        c = self.inflation
+        return c + np.maximum(self.gap_factor - c, 0) * far_share(plain, self.near, self.far)
+
+    def loadings(self, x: Array) -> Float64:
+        """g√ω_t s_c (J, n, T): Σ of its squares times v_t, over the trees, is the variance of f."""
+        trees = self._of_trees(x)
+        variances = np.array([tree.variance for tree in trees])
+        shares = tree_shares(variances, min(self.power, 1))
+        factor = self._factor((shares * variances).sum(axis=0))
+        return np.asarray(factor * np.sqrt(shares * [tree.scale for tree in trees]))
 
     def arrays(self) -> dict[str, Array]:
         """The posterior as named arrays, for :meth:`from_arrays`: 4·J·B·R² bytes, or twice that."""
@@ -256,7 +268,7 @@ class LocalPosterior:
         t = len(self.inflation)
         x, y, w = rows[:, : -t - 1], rows[:, -t - 1 : -1], rows[:, -1:]
         trees = []
-        encoded, routes = self._route(x)
+        encoded, routes = self.route(x)
         for tree, cells in enumerate(routes):
             found = self._of_rows(tree, cells, encoded, w)
             rest = np.maximum(1 - found.spread * w, found.rest)  # 1 − h
@@ -270,7 +282,7 @@ class LocalPosterior:
     def _of_trees(self, x: Array) -> list[TreeMoments]:
         """Those of every tree."""
         trees = []
-        rows, routes = self._route(x)
+        rows, routes = self.route(x)
         for tree, cells in enumerate(routes):
             found = self._of_rows(tree, cells, rows)
             trees.append(self._scale_tree(tree, cells, found.mean, found.missing, found.spread))
@@ -285,7 +297,7 @@ class LocalPosterior:
         scale = scales[self.solved.trees[tree].index[cells]]  # −1: the last
         return TreeMoments(mean, missing + noise * spread, scale, noise)
 
-    def _route(self, x: Array) -> tuple[Float64, Array]:
+    def route(self, x: Array) -> tuple[Float64, Array]:
         """Encoded rows, and their cell (J, n) in each tree."""
         features = self.solved.features
         rows = features.encode(x)
@@ -470,7 +482,7 @@ def combine_trees(
     return mean, variance, noise, (shares * variances).sum(axis=0)
 
 
-def _runs(cells: Array) -> Iterator[tuple[int, Array]]:
+def runs_of_cells(cells: Array) -> Iterator[tuple[int, Array]]:
     """(cell, its rows) of each cell that occurs, rows in their order."""
     order = np.argsort(cells, kind="stable")
     ordered = cells[order]

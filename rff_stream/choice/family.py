@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rff_stream._array import Array, Float64, nested_arrays
+from rff_stream._array import Array, Float64, add_to_diagonals, nested_arrays
 from rff_stream.answers.calibration import FEWEST_CALIBRATING
 from rff_stream.answers.early_stopping import HeldOutError
 from rff_stream.choice.cost import SeveralCosts
@@ -53,7 +53,7 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.copies import sample_without_copies
 from rff_stream.pilot import Pilot
 from rff_stream.planning import PlanRequest, fits, plan_for
-from rff_stream.predictors import StackedMean, StackedStd
+from rff_stream.predictors import StackedDraws, StackedMean, StackedStd, stacked_loadings
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.stored_fields import pack_fields, unpack_fields
@@ -129,15 +129,35 @@ class ChoiceAnswer:
         alone = self._alone()
         return None if alone is None else alone.mean_and_std(noise)
 
-    @property
-    def misfit_variance(self) -> Float64 | float:
-        return self._one_process("A misfit is that of").misfit_variance
-
-    def covariance(self, x: Array) -> Float64:
-        return self._one_process("A covariance is that of").covariance(x)
+    def covariance(self, x: Array, noise: bool) -> Float64:
+        """Σ of those of the candidates times b√v_k of both rows: as wide as :meth:`std`."""
+        alone = self._alone()
+        if alone is not None:
+            return alone.covariance(x, noise)
+        stds = tuple(each.std(False) for each in self.processes.values())
+        loadings = stacked_loadings(x, stds, self._weights(), self._reaches())
+        found = np.zeros((loadings.shape[2], len(x), len(x)))
+        for process, own in zip(self.processes.values(), loadings, strict=True):
+            there = np.flatnonzero(own.any(axis=1))
+            sides = own[there].T
+            terms = sides[:, :, None] * process.covariance(x[there], False) * sides[:, None]
+            found[:, there[:, None], there] += terms
+        if noise:
+            add_to_diagonals(found, self.std(True)(x) ** 2 - self.std(False)(x) ** 2)
+        return found
 
     def draws(self, n_samples: int, seed: int) -> RowFunction:
-        return self._one_process("Functions are drawn from").draws(n_samples, seed)
+        alone = self._alone()
+        if alone is not None:
+            return alone.draws(n_samples, seed)
+        each = tuple(self.processes.values())
+        return StackedDraws(
+            tuple(process.draws(n_samples, seed + 1 + i) for i, process in enumerate(each)),
+            tuple(process.mean() for process in each),
+            tuple(process.std(False) for process in each),
+            self._weights(),
+            self._reaches(),
+        )
 
     def leave_one_out(self, sample: Float64) -> Float64:
         weights = self.choice.weights
@@ -187,16 +207,6 @@ class ChoiceAnswer:
         """Of those kept, the maps that do not reach every row; None for the others."""
         maps = (self.features[i] for i in self.processes)
         return tuple(None if each.reaches_all else each for each in maps)
-
-    def _one_process(self, what: str) -> Process:
-        """The only candidate kept; refuses several."""
-        alone = self._alone()
-        if alone is None:
-            raise ValueError(
-                f"{what} one process, but this is a mean of several: {self.choice}. Use predict "
-                "with return_std, or fit one of these maps."
-            )
-        return alone
 
     def _alone(self) -> Process | None:
         """The only candidate kept; None where there are several."""

@@ -162,6 +162,7 @@ n_missing_, plan_
         return_cov : bool
             Also the covariance of new y at all n rows, in place of the standard deviation: for
             a few thousand rows, as n² numbers are held in memory. For more, :meth:`sample_y`.
+            The mean over a region has the variance that is the mean of the matrix of f there.
         noise : bool, default=True
             Whether the noise of a new y is included. With weights it is that of an observation
             of weight 1, ``noise_variance_``; the noise of weight w has 1/w of this variance.
@@ -179,8 +180,7 @@ n_missing_, plan_
         RuntimeError
             If both are asked for, as in scikit-learn.
         ValueError
-            Before a fit, of rows that are not in memory. For ``return_cov``, if the model has
-            cells, which the default chooses: fit with ``features="whole"``.
+            Before a fit, of rows that are not in memory.
         PlanError
             If the covariance of so many rows does not fit in memory.
 
@@ -284,7 +284,8 @@ n_missing_, plan_
 
         The misfit (``misfit_variance_``) is an independent value at each row. For new
         observations add to each value normal noise of the variance
-        ``noise_variance_ - misfit_variance_``.
+        ``noise_variance_ - misfit_variance_``. A function of several trees of cells jumps where
+        one of them has a seam, by less than a standard deviation; that of one cell does not.
 
         Parameters
         ----------
@@ -301,8 +302,8 @@ n_missing_, plan_
         Raises
         ------
         ValueError
-            If ``n_samples`` is below 1, or the model has cells, which the default chooses: fit with
-            ``features="whole"``.
+            If ``n_samples`` is below 1, or the model has cells, which the default chooses, and a
+            kernel that is no function of x − x': fit with ``features="whole"``.
         DataError
             If an input of the fit is absent or no number, or a value is missing or infinite.
 
@@ -416,10 +417,13 @@ def covariance_of_rows(
             "are allowed. Nothing was computed. Ask for fewer rows, or draw functions with "
             "sample_y: their spread is the covariance at any number of rows."
         )
+    there = np.flatnonzero(np.isfinite(rows).all(axis=1))
     with single_threaded_blas():
-        found = process.covariance(rows)
-    own = model.noise_variance_ if noise else process.misfit_variance
-    found = found + np.reshape(own, (-1, 1, 1)) * np.eye(n)
+        known = process.covariance(rows[there], noise)
+    found = known
+    if len(there) < n:
+        found = np.full((targets, n, n), np.nan)
+        found[:, there[:, None], there] = known
     return found[0] if np.ndim(model.alpha_) == 0 else np.moveaxis(found, 0, -1)
 
 

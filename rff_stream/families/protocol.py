@@ -161,18 +161,17 @@ class RidgeAnswer(Protocol):
 class Process(RidgeAnswer, Protocol):
     """A Gaussian process given its data: also an uncertainty, and functions drawn from it."""
 
-    @property
-    def misfit_variance(self) -> Float64 | float:
-        """Variance (T,) of f that the columns cannot represent: equal at all rows, independent."""
-
     def std(self, noise: bool) -> RowFunction:
         """x ↦ standard deviation (T) of f, or of a new y with its noise."""
 
     def mean_and_std(self, noise: bool) -> RowFunction | None:
         """x ↦ both (2T), where either costs as much as both; else None."""
 
-    def covariance(self, x: Array) -> Float64:
-        """Covariance (T, n, n) of f at all pairs of rows x (n, d)."""
+    def covariance(self, x: Array, noise: bool) -> Float64:
+        """Covariance (T, n, n) of f, or of a new y with its noise, at all pairs of rows x (n, d).
+
+        Its diagonal is the square of :meth:`std`.
+        """
 
     def draws(self, n_samples: int, seed: int) -> RowFunction:
         """x ↦ values (T·n_samples) of functions drawn from the posterior, target by target."""

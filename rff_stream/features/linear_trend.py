@@ -25,3 +25,15 @@ class LinearTrend:
     def variance(self, x: Array) -> Float64:
         """Of the values (n, T): it grows with the distance from the rows that said the line."""
         return np.asarray((((x - self.origin) @ self.root) ** 2).sum(axis=1)[:, None] * self.noise)
+
+    def covariance(self, x: Array) -> Float64:
+        """Of the values (T, n, n)."""
+        half = (x - self.origin) @ self.root
+        return np.asarray(self.noise[:, None, None] * (half @ half.T))
+
+    def drawn_slopes(self, n_samples: int, seed: int) -> Float64:
+        """B of lines that are drawn (d, T, S)."""
+        (rng,) = np.random.default_rng(seed).spawn(1)  # not that of what is drawn beside it
+        drawn = rng.standard_normal((len(self.root.T), len(self.noise), n_samples))
+        drawn *= np.sqrt(self.noise)[:, None]
+        return np.asarray(self.slopes[:, :, None] + np.tensordot(self.root, drawn, 1))

@@ -231,20 +231,16 @@ def posterior_covariance(
 
     cov(f(x), f(x')) = σₙ² [φᴴ A⁻¹ φ' + (t − …)ᵀ B⁻¹ (t' − …)], with φ = D e^{−ij·θ(x)} less its
     part that the trend explains. What the grid does not resolve is added to the diagonal alone: the
-    exact process has it between near rows, too. NaN where a row has a NaN. n solves, 16·n bytes a
-    frequency.
+    exact process has it between near rows, too. n solves, 16·n bytes a frequency.
     """
-    there = np.isfinite(X).all(axis=1)
-    found = np.full((len(X), len(X)), np.nan)
     elimination = Elimination(system, alpha, BLOCK)
-    phi, trend = _functionals(system, X[there])
+    phi, trend = _functionals(system, X)
     among = trend.T @ system.project(trend)
     for i, each in enumerate(phi):
         solved = conjugate_gradients(elimination, each[None], tolerance=1e-8).x
         among[i] += system.dot(phi, solved)
     unresolved = system.unresolved * system.kernel.variance / alpha
-    found[np.ix_(there, there)] = (among + among.T) / 2 + unresolved * np.eye(len(phi))
-    return noise_variance * found
+    return np.asarray(noise_variance * ((among + among.T) / 2 + unresolved * np.eye(len(phi))))
 
 
 def _functionals(system: GridSystem, X: Array) -> tuple[Array, Float64]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from rff_stream._array import Array, Float64, is_named
+from rff_stream._array import Array, Float64, add_to_diagonals, is_named
 from rff_stream.answers.early_stopping import HeldOutError, state_of_errors
 from rff_stream.answers.evidence import warn_of_constants
 from rff_stream.contracts import Packed, RowFunction, Slopes, Statistic
@@ -170,14 +170,13 @@ class GridProcess(GridAnswer):
     def mean_and_std(self, noise: bool) -> RowFunction | None:
         return None
 
-    @property
-    def misfit_variance(self) -> Float64 | float:
-        return 0.0
-
-    def covariance(self, x: Array) -> Float64:
+    def covariance(self, x: Array, noise: bool) -> Float64:
         posterior = self.posterior
         pairs = zip(posterior.alpha.tolist(), posterior.noise_variance.tolist(), strict=True)
-        return np.stack([posterior_covariance(self.system, a, s, x) for a, s in pairs])
+        found = np.stack([posterior_covariance(self.system, a, s, x) for a, s in pairs])
+        if noise:
+            add_to_diagonals(found, posterior.row_noise)
+        return found
 
     def draws(self, n_samples: int, seed: int) -> RowFunction:
         drawn = draw_deviations(self.system, self.posterior, draws=n_samples, seed=seed)

@@ -56,11 +56,10 @@ REFUSES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrendFunction:
-    """x ↦ g(x) with the line added to its first columns, each of which stands for S."""
+    """x ↦ g(x) with the line added to its first columns."""
 
     function: RowFunction
     trend: LinearTrend
-    repeats: int = 1  # S
 
     @property
     def width(self) -> int:
@@ -69,8 +68,7 @@ class TrendFunction:
 
     def __call__(self, x: Array) -> Float64:
         """Values (n, width) of rows (n, d)."""
-        found = np.array(self.function(x))
-        line = np.repeat(self.trend(x), self.repeats, axis=1)
+        found, line = np.array(self.function(x)), self.trend(x)
         found[:, : line.shape[1]] += line
         return found
 
@@ -101,6 +99,25 @@ class TrendStd:
     def for_rows(self, count: int) -> TrendStd:
         """The same for so many rows in all, in calls of any size."""
         return replace(self, function=for_rows(self.function, count))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrendDraws:
+    """x ↦ functions that are drawn, each with a line of its own that is drawn, too."""
+
+    functions: RowFunction  # (T·S)
+    origin: Float64  # (d,)
+    slopes: Float64  # (d, T, S)
+
+    @property
+    def width(self) -> int:
+        """T·S."""
+        return self.functions.width
+
+    def __call__(self, x: Array) -> Float64:
+        """Values (n, T·S) of rows (n, d)."""
+        lines = np.tensordot(x - self.origin, self.slopes, 1)
+        return self.functions(x) + lines.reshape(len(x), -1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,15 +160,12 @@ class TrendAnswer:
         both = self.process.mean_and_std(noise)
         return None if both is None else TrendFunction(TrendStd(both, self.trend), self.trend)
 
-    @property
-    def misfit_variance(self) -> Float64 | float:
-        return self.process.misfit_variance
-
-    def covariance(self, x: Array) -> Float64:
-        return self.process.covariance(x)
+    def covariance(self, x: Array, noise: bool) -> Float64:
+        return self.process.covariance(x, noise) + self.trend.covariance(x)
 
     def draws(self, n_samples: int, seed: int) -> RowFunction:
-        return TrendFunction(self.process.draws(n_samples, seed), self.trend, n_samples)
+        slopes = self.trend.drawn_slopes(n_samples, seed)
+        return TrendDraws(self.process.draws(n_samples, seed), self.trend.origin, slopes)
 
     def leave_one_out(self, sample: Float64) -> Float64:
         return self.process.leave_one_out(shifted_rows(sample, self.trend, -1.0))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rff_stream._array import Array, Float64
+from rff_stream._array import Array, Float64, add_to_diagonals
 from rff_stream.answers.dual import ridge_of_rows
 from rff_stream.answers.early_stopping import HeldOutError
 from rff_stream.answers.evidence import evidence, evidence_at
@@ -102,10 +102,13 @@ class ProcessAnswer:
 
     @property
     def misfit_variance(self) -> Float64 | float:
+        """Variance (T,) of f that the columns cannot represent: equal at all rows, independent."""
         return 0.0 if self.posterior.misfit is None else self.posterior.misfit
 
-    def covariance(self, x: Array) -> Float64:
-        return self.posterior.covariance(self.linear.features(x).astype(np.float64))
+    def covariance(self, x: Array, noise: bool) -> Float64:
+        found = self.posterior.covariance(self.linear.features(x).astype(np.float64))
+        add_to_diagonals(found, self.posterior.row_noise if noise else self.misfit_variance)
+        return found
 
     def draws(self, n_samples: int, seed: int) -> RowFunction:
         functions = self.posterior.functions(n_samples, np.random.default_rng(seed))

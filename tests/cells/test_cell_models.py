@@ -74,8 +74,7 @@ def test_a_local_model_fits_predicts_and_says_how_sure_it_is(rng):
     assert fit.score(X[1200:], y[1200:]) > 0.93
     assert "2 trees of 8 cells with 24 columns" in repr(fit)
     assert "cells" in str(fit.plan_)
-    with pytest.raises(ValueError, match=r"this model has cells.*features='whole'"):
-        fit.sample_y(X[:3])
+    assert fit.sample_y(X[:3], 4).shape == (3, 4)
 
 
 def test_rows_of_float32_are_predicted_without_a_warning(rng):

@@ -13,6 +13,9 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF
 
 import rff_stream as rs
+from rff_stream.choice.map import CandidateFeatures
+from rff_stream.features.linear_trend import LinearTrend
+from rff_stream.trend.map import TrendFeatures
 
 pytest.importorskip("finufft")
 
@@ -97,6 +100,48 @@ def test_draws_have_what_the_columns_cannot_follow() -> None:
     np.testing.assert_allclose(model.sample_y(new[::-2], 5000), drawn[::-2], atol=1e-12)
 
 
+def two_maps(X: Any) -> CandidateFeatures:
+    """Cells of two length-scales, which are worth more together."""
+    cells = (
+        rs.LocalFeatures.sample(rs.Gaussian(s), X, n_cells=2, n_trees=2, n_components=24, rng=0)
+        for s in (0.2, 1.0)
+    )
+    return CandidateFeatures(tuple(cells))
+
+
+def beside_a_line(X: Any) -> TrendFeatures:
+    """The same for what a line leaves that is uncertain itself."""
+    trend = LinearTrend(np.zeros(1), np.ones((1, 1)), np.full((1, 1), 0.3), np.full(1, 0.5))
+    return TrendFeatures(two_maps(X), trend)
+
+
+@pytest.mark.parametrize("kind", ["auto", "cells", "two maps", "a line"])
+def test_variances_of_any_map_are_those_of_its_covariance_and_of_its_draws(
+    rows: Any, kind: str
+) -> None:
+    """4,000 draws: a standard deviation has a relative standard error of 1/√8,000."""
+    X, y, new = rows
+    features = {
+        "auto": "auto",
+        "cells": rs.Cells(16, 2, 2),
+        "two maps": two_maps(X),
+        "a line": beside_a_line(X),
+    }[kind]
+    model = rs.GaussianProcessRegressor(features=features, random_state=0, progress=False)
+    model.fit(X, y + 0.08 * np.sin(12 * X[:, 0]))
+    if kind == "two maps":
+        assert np.count_nonzero(model.choice_.weights) == 2
+    for noise in (True, False):
+        _, std = model.predict(new, return_std=True, noise=noise)
+        mean, found = model.predict(new, return_cov=True, noise=noise)
+        np.testing.assert_allclose(np.sqrt(np.diag(found)), std, rtol=1e-3)
+    assert np.linalg.eigvalsh(found)[0] > -1e-5 * found.max()
+    drawn = model.sample_y(new, 4000)
+    np.testing.assert_allclose(drawn.std(axis=1), std, rtol=5 / np.sqrt(8000))
+    assert (np.abs(drawn.mean(axis=1) - mean) < 5 * std / np.sqrt(4000)).all()
+    np.testing.assert_allclose(model.sample_y(new[::-2], 4000), drawn[::-2], atol=1e-9)
+
+
 def test_several_targets_stand_last_as_in_scikit_learn(rows: Any) -> None:
     X, y, new = rows
     both = process().fit(X, np.column_stack([y, 2 * y]))
@@ -129,9 +174,6 @@ def test_what_cannot_be_had_is_refused(rows: Any) -> None:
     model.set_params(memory=4096)
     with pytest.raises(rs.errors.PlanError, match=r"20 rows needs .*KiB.*sample_y"):
         model.predict(new, return_cov=True, noise=False)
-    cells = process(features=rs.Cells(16, 2, 2)).fit(X, y)
-    with pytest.raises(ValueError, match=r"this model has cells.*features='whole'"):
-        cells.predict(new, return_cov=True)
 
 
 # ---------------------------------------------------------- what is observed, or the function
