@@ -93,6 +93,10 @@ class Posterior:
     misfit: Float64 | None = field(default=None, metadata=stored("misfit_variance"))
     copies: float = 1.0
 
+    def __repr__(self) -> str:
+        r, t = self.coef.shape
+        return f"<{type(self).__name__} of {t} targets: {r} columns>"
+
     def mean(self, Z: Array) -> Float64:
         """E f (n, T) at feature rows Z (n, R)."""
         return np.asarray(Z @ self.coef + self.intercept)

@@ -93,6 +93,9 @@ class LocalPosterior:
     forms: NotSent = field(default_factory=NotSent, repr=False)
     """:class:`VarianceForm` of each (tree, cell) where one was made, or None: none serves."""
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self.inflation)} targets: {self.solved.features}>"
+
     def for_rows(self, count: int) -> Self:
         """The same for so many rows in all, in calls of any size: they are answered alike."""
         return replace(self, rows_ahead=count)

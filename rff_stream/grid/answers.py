@@ -71,6 +71,9 @@ class GridPosterior:
     """Share of the kernel's variance at frequencies beyond the grid."""
     copies: float = 1.0  # how often a row of the fit stands on average
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self.alpha)} targets: {self.features}>"
+
     @property
     def row_noise(self) -> Float64:
         """Variance (T,) of the noise of a new row."""

@@ -175,6 +175,9 @@ class SearchRecord:
             lines.append(f"search: {self.seconds:.2g}{limit} CPU s by its work")
         return "\n".join(lines)
 
+    def __repr__(self) -> str:
+        return str(self)  # the table, where a notebook shows it
+
 
 def _known(plain: dict[str, Any]) -> dict[str, Any]:
     """A trial as it is stored: without its error in holes where it has none."""

@@ -6,6 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +15,7 @@ from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources import Selection, kind_of, table_of
 from rff_stream.sources.container_types import check_index, is_names, plain_array
-from rff_stream.sources.rows import check_ends
+from rff_stream.sources.rows import Labels, check_ends
 
 Target = Literal["numbers", "labels", "none"]
 """What y is: numbers, the class of each row, or nothing that is looked at."""
@@ -106,11 +107,20 @@ def with_checked_targets(estimator: Any, data: Selection) -> Selection:
     from sklearn.utils.validation import check_array, check_consistent_length
 
     finite = _finite(estimator)
-    with _remedy_for_missing(estimator):
-        y = check_array(
-            data.y, accept_sparse=True, ensure_2d=False, ensure_all_finite=finite, dtype="numeric",
-            input_name="y",
-        )  # fmt: skip  # sparse ones are refused by name where they are opened
+    try:
+        with _remedy_for_missing(estimator):
+            y = check_array(
+                data.y, accept_sparse=True, ensure_2d=False, ensure_all_finite=finite,
+                dtype="numeric", input_name="y",
+            )  # fmt: skip  # sparse ones are refused by name where they are opened
+    except ValueError as error:
+        text = next((each for each in np.ravel(data.y) if isinstance(each, str)), None)
+        if text is None:
+            raise
+        raise DataError(
+            f"y holds text such as {str(text)!r}, but {type(estimator).__name__} predicts numbers. "
+            "Use KernelClassifier for classes, or convert y to numbers."
+        ) from error
     check_consistent_length(data.X, y)
     return replace(data, y=y)
 
@@ -145,7 +155,7 @@ def labels_beside(estimator: Any, data: Selection) -> tuple[Array, Array]:
     """Labels (n,) of rows in memory as they are, and which of them are there."""
     from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-    y = column_or_1d(data.y, warn=True)
+    y = times_as_labels(column_or_1d(data.y, warn=True))
     check_consistent_length(data.X, y)
     there = np.array([label is not None and label == label for label in y], bool)
     if estimator.missing_rows == "error" and not there.all():
@@ -160,6 +170,17 @@ def labels_beside(estimator: Any, data: Selection) -> tuple[Array, Array]:
         )
     check_ends(y[there])
     return y, there
+
+
+def times_as_labels(y: Array) -> Array:
+    """Times and spans in the form that labels of a column have; other labels as they are."""
+    if y.dtype.kind in "mM":
+        return Labels()(y)
+    if y.dtype.kind != "O":
+        return y
+    there = [label for label in y.tolist() if label is not None and label == label]
+    times = all(hasattr(label, "isoformat") or isinstance(label, timedelta) for label in there)
+    return Labels()(y) if there and times else y
 
 
 def are_columns(X: Any, y: Any) -> bool:

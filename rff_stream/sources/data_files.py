@@ -33,7 +33,7 @@ from rff_stream.sources.paths import (
 from rff_stream.sources.request import as_names
 from rff_stream.text_formatting import cause_words, list_names, redact_url
 
-WHOLE = ("parquet", "ipc", "csv", "orc", "netcdf")
+WHOLE = ("parquet", "ipc", "csv", "tsv", "orc", "netcdf")
 """Formats of files that are written once; others (Zarr, icechunk) are stores that may grow."""
 
 ENDS = tuple(end for end, kind in FORMATS.items() if kind in WHOLE) + NETCDF

@@ -53,10 +53,12 @@ FORMATS = {
     ".csv": "csv",
     ".csv.gz": "csv",
     ".csv.zst": "csv",
+    ".tsv": "tsv",
+    ".tsv.gz": "tsv",
     ".orc": "orc",
     ".json": "references",
 }
-"""Ends of names, and what pyarrow calls their format."""
+"""Ends of names, and what pyarrow calls their format; "tsv" is CSV with tabs."""
 
 FIRST_BYTES = {
     b"PAR1": "parquet",
@@ -254,17 +256,45 @@ def dataset_of(places: Any, kind: str, system: Any, name: str, root: str | None 
     import pyarrow.dataset as ds
 
     made: Any = kind
-    if kind == "csv":  # an empty cell of text is missing, as one of numbers is
-        made = ds.CsvFileFormat(convert_options=csv.ConvertOptions(strings_can_be_null=True))
+    if kind in ("csv", "tsv"):  # an empty cell of text is missing, as one of numbers is
+        made = ds.CsvFileFormat(
+            csv.ParseOptions(delimiter="," if kind == "csv" else "\t"),
+            convert_options=csv.ConvertOptions(strings_can_be_null=True),
+        )
     try:
-        return ds.dataset(
+        found = ds.dataset(
             places, format=made, filesystem=system, partitioning="hive", partition_base_dir=root
         )
     except (OSError, ValueError) as cause:
+        _, _, reason = str(cause).rpartition(": Invalid: ")  # behind where it lies
         raise DataError(
-            f"{name} cannot be opened as {kind}: {cause_words(cause)}. "
+            f"{name} cannot be opened as {kind}: {reason or cause_words(cause)}. "
             f"Every file must be whole and have the same columns."
         ) from cause
+    if kind in ("csv", "tsv"):
+        check_encoding(found.schema, name)
+    return found
+
+
+def check_encoding(schema: Any, name: str) -> None:
+    """Text of a CSV file is UTF-8; pyarrow reads other text as bytes.
+
+    Raises DataError: naming the column.
+    """
+    import pyarrow as pa
+
+    try:
+        pairs = zip(schema.names, schema.types, strict=True)
+        odd = [name for name, kind in pairs if pa.types.is_binary(kind)]
+        where = f"column {odd[0]!r}" if odd else ""
+    except UnicodeDecodeError:
+        where = "the names of its columns"
+    if where:
+        raise DataError(
+            f"{name} holds text that is not UTF-8 in {where}. Text of CSV is read as UTF-8. "
+            f"Convert it, for example by iconv -f latin1 -t utf-8, or give "
+            f"pandas.read_csv({name!r}, encoding=…) in place of the path."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +377,8 @@ def path_place(path: str, storage_options: Mapping[str, Any] | None) -> Place:
     if local.suffix == ".zip":
         return Place(ZipStore(local.absolute(), mode="r"), "", str(local))
     raise DataError(
-        f"{local} is a file, but a path is that of a Zarr group (a directory or .zip). Open "
+        f"{local} is a file, but a path is that of a Zarr group (a directory or .zip), or has a "
+        f"name that tells the format, such as .csv, .tsv or .parquet. Open "
         f"other formats without reading them, such as xarray.open_dataset({str(local)!r})."
     )
 

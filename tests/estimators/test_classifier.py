@@ -254,6 +254,26 @@ def test_probabilities_are_calibrated_on_rows_that_were_not_seen(rng):
     assert model.scores(X[2000:], y[2000:]).calibration_error() < 0.06
 
 
+@pytest.mark.parametrize("kind", ["days", "spans", "objects", "spans as objects"])
+def test_labels_that_are_times_are_text_and_spans_are_days(kind, rng):
+    """As by name: predictions of spans were equal to no label, and days were refused by score."""
+    X = rng.normal(size=(120, 2))
+    number = (X[:, 0] > 0).astype("m8[D]")
+    y = {
+        "days": np.datetime64("2020-01-01") + number,
+        "spans": number,
+        "objects": (np.datetime64("2020-01-01") + number).astype(object),
+        "spans as objects": pd.Series(number.astype("m8[ns]")).astype(object),
+    }[kind]
+    model = rs.KernelClassifier(random_state=0, progress=False).fit(X, y)
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": y})
+    by_name = rs.KernelClassifier(random_state=0, progress=False).fit(frame, "y")
+    assert model.classes_.tolist() == by_name.classes_.tolist()
+    expected = {"spans": [0, 1], "spans as objects": ["0 days 00:00:00", "1 days 00:00:00"]}
+    assert model.classes_.tolist() == expected.get(kind, ["2020-01-01", "2020-01-02"])
+    assert model.score(X, y) == by_name.score(frame) > 0.9
+
+
 def test_a_label_of_the_last_row_is_a_class(rng):
     """Chunks see other labels; the last one alone sees "late"."""
     X, y = rings(rng, 400, 3)

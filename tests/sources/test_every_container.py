@@ -168,6 +168,9 @@ CONTAINERS = {
     "NetCDF": Container(to_file("rows.nc", lambda cols, path: data_set(cols).to_netcdf(path))),
     "Parquet": Container(to_file("rows.parquet", lambda c, path: frame(c).to_parquet(path))),
     "CSV": Container(to_file("rows.csv", lambda c, path: frame(c).to_csv(path, index=False))),
+    "TSV": Container(
+        to_file("rows.tsv", lambda c, path: frame(c).to_csv(path, index=False, sep="\t"))
+    ),
     "folder": Container(to_folder),
 }
 

@@ -318,6 +318,22 @@ def test_paths_that_hold_nothing_are_said(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,b,y\n1,2,3\n3,4\n", r"cannot be opened as csv: .*Expected 3 columns, got 2: 3,4"),
+        ("a,é,y\n1,2,3\n", r"not UTF-8 in the names of its columns.*iconv.*encoding=…"),
+        ("a,b,y\n1,é,3\n4,x,6\n", r"not UTF-8 in column 'b'.*iconv"),
+    ],
+    ids=["ragged", "names", "values"],
+)
+def test_a_csv_file_that_cannot_be_read_is_told_why(text, words, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(text.encode("latin1"))
+    with pytest.raises(DataError, match=rf"rows\.csv .*{words}"):
+        open_source(path, "y")
+
+
+@pytest.mark.parametrize(
     ("url", "module", "extra"),
     [
         ("gs://b/x.zarr", "gcsfs", "gcs"),
