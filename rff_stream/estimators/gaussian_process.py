@@ -39,7 +39,7 @@ from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.moments.copies import distinct_rows
 from rff_stream.predictors import BandEdge
 from rff_stream.process_memory import available_memory
-from rff_stream.sources.labelled import with_meaning
+from rff_stream.sources.labelled import is_labelled_answer, stack_draws, with_meaning
 from rff_stream.systems.spectrum import alpha_of_targets
 from rff_stream.text_formatting import format_bytes
 
@@ -162,7 +162,8 @@ n_missing_, plan_
         return_cov : bool
             Also the covariance of new y at all n rows, in place of the standard deviation: for
             a few thousand rows, as n² numbers are held in memory. For more, :meth:`sample_y`.
-            The mean over a region has the variance that is the mean of the matrix of f there.
+            The mean over a region has the variance that is the mean of the matrix of f there;
+            of one map with a large misfit, which is independent from row to row, too small.
         noise : bool, default=True
             Whether the noise of a new y is included. With weights it is that of an observation
             of weight 1, ``noise_variance_``; the noise of weight w has 1/w of this variance.
@@ -297,7 +298,8 @@ n_missing_, plan_
         Returns
         -------
         (n, n_samples) array, or (n, T, n_samples)
-            The same functions, whichever rows you evaluate them at.
+            The same functions, whichever rows you evaluate them at. Of labelled X a DataArray with
+            ``draw`` as its last dimension, lazy if X is; a Dataset of them for several targets.
 
         Raises
         ------
@@ -318,7 +320,11 @@ n_missing_, plan_
         process: Process = self._require_fit().answer
         function = process.draws(n_samples, seed_of(random_state))
         names = tuple(f"draw{i}" for i in range(function.width))
-        found = np.asarray(values_of_targets(self, X, function, names))
+        found = values_of_targets(self, X, function, names)
+        if is_labelled_answer(found):
+            targets, units = self.columns_.targets, self.columns_.units
+            return stack_draws(found, targets, units[-len(targets) :])
+        found = np.asarray(found)
         found = found.reshape(len(found), len(self.columns_.targets), -1)
         return found[:, 0] if np.ndim(self.alpha_) == 0 else found
 

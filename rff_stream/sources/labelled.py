@@ -423,14 +423,37 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
 """Attributes of the CF conventions by what follows the name of a target."""
 
 
+def is_labelled_answer(values: Any) -> bool:
+    """Whether predictions are a DataArray or a Dataset."""
+    return hasattr(values, "data_vars") or hasattr(values, "to_dataset")
+
+
+def stack_draws(values: Any, targets: Sequence[str], units: Sequence[str]) -> Any:
+    """A DataArray with ``draw`` as its last dimension, of single draws target by target.
+
+    A Dataset where there are several targets.
+    """
+    import xarray
+
+    every = values if hasattr(values, "data_vars") else values.to_dataset()
+    names = list(every.data_vars)
+    count = len(names) // len(targets)
+    found = {}
+    for k, target in enumerate(targets):
+        own = every[names[k * count : (k + 1) * count]].to_dataarray("draw")
+        own = own.assign_coords(draw=np.arange(count)).transpose(..., "draw").rename(target)
+        own.attrs = {"long_name": f"draws of {target}"}
+        own.attrs |= {"units": units[k]} if units and units[k] else {}
+        found[target] = own
+    return found[targets[0]] if len(targets) == 1 else xarray.Dataset(found)
+
+
 def with_meaning(values: Any, targets: Sequence[str], ending: str, beside: Sequence[str]) -> Any:
     """Predictions whose attributes say what they are of each target, and what stands beside them.
 
     Of arrays and tables as they are: they have no attributes.
     """
-    if ending not in MEANINGS or not (
-        hasattr(values, "data_vars") or hasattr(values, "to_dataset")
-    ):
+    if ending not in MEANINGS or not is_labelled_answer(values):
         return values
     for target in targets:
         array = values[target + ending] if hasattr(values, "data_vars") else values

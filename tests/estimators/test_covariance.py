@@ -142,6 +142,27 @@ def test_variances_of_any_map_are_those_of_its_covariance_and_of_its_draws(
     np.testing.assert_allclose(model.sample_y(new[::-2], 4000), drawn[::-2], atol=1e-9)
 
 
+@pytest.mark.parametrize("count", [1, 5])
+def test_draws_of_labelled_rows_have_their_dimensions(rows: Any, count: int) -> None:
+    X, y, new = rows
+    names = ["a", "b"]
+    table = xr.Dataset({n: ("row", v, {"units": "K"}) for n, v in zip(names, (y, -y), strict=True)})
+    table["x"] = ("row", X[:, 0])
+    field = xr.Dataset({"x": (("i", "j"), new.reshape(4, 5))}, coords={"i": [3, 5, 7, 9]})
+    for targets in (names, "a"):
+        model = process().fit(table, targets, inputs=["x"])
+        plain = model.sample_y(pd.DataFrame({"x": new[:, 0]}), count)
+        for each in (field, field.chunk(i=1)):
+            found = model.sample_y(each, count)
+            one = found["b"] if targets == names else found
+            assert one.dims == ("i", "j", "draw")
+            assert (one.name, one.attrs["units"]) == ("b" if targets == names else "a", "K")
+            assert (one.chunks is not None) == (each is not field)
+            assert one.i.values.tolist() == [3, 5, 7, 9]
+            expected = plain[:, 1] if targets == names else plain
+            np.testing.assert_allclose(one.values.reshape(20, count), expected, atol=1e-9)
+
+
 def test_several_targets_stand_last_as_in_scikit_learn(rows: Any) -> None:
     X, y, new = rows
     both = process().fit(X, np.column_stack([y, 2 * y]))
