@@ -17,13 +17,13 @@ a deviation. The mean of trees of one variance has no more than the mean of thei
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import logsumexp
 
 from rff_stream._array import Array, Float64
 from rff_stream.cells.posterior import LocalPosterior, runs_of_cells
-from rff_stream.features import FourierFeatures
 from rff_stream.features.nystroem import self_kernel
 from rff_stream.kernels import Kernel
 from rff_stream.side_by_side import side_by_side
@@ -31,9 +31,17 @@ from rff_stream.side_by_side import side_by_side
 BATCH = 256
 """Rows at a time: what is between them and the answer stays small."""
 
-RESIDUAL_COLUMNS = 256
-"""M, Fourier columns by which a draw follows f where landmarks do not tell it. Variances there are
-exact; correlations have a standard error of about 1/√M."""
+WAVES, FIRST_WAVES, POINTS = 512, 32, 64
+"""Frequencies by which a draw follows f where landmarks do not tell it: variances there are exact,
+and correlations have a standard error of about 1/√512. Those of each octave, and rows between
+landmarks, by which it is found which frequencies landmarks leave."""
+
+DRAWS_OF_WAVES, MOST_SETS = 32, 8
+"""Draws of one set of frequencies, and most sets: many draws have errors of correlations of about
+1/√(8·512) together, at the price of 8 sets."""
+
+OWN_SHARE = 0.25
+"""Share of frequencies that are the kernel's own, which rows far from all landmarks need."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,26 +113,26 @@ class CellDraws:
 
     def _of_cell(self, key: tuple[int, int]) -> Callable[[Float64], Float64]:
         """Encoded rows (m, d) of a cell ↦ d_t (m, T, S), by numbers that are those of the cell."""
-        posterior, features = self.posterior, self.posterior.solved.features
+        posterior = self.posterior
         rng, (tree, _) = np.random.default_rng([self.seed, *key]), key
         noise, alpha = posterior.noise_variance[tree], posterior.alpha[tree]
         inverse, of_mean = _uncertainty(posterior, key)
-        fourier = FourierFeatures.sample(
-            self.kernel, features.partition.n_inputs, RESIDUAL_COLUMNS, rng=rng, dtype="float64"
-        )
         size = (len(noise), self.n_samples)
-        of_missing = rng.standard_normal((RESIDUAL_COLUMNS, *size)) / np.sqrt(alpha)[:, None]
+        n_sets = min(-(-self.n_samples // DRAWS_OF_WAVES), MOST_SETS)
+        residuals = [_residual(posterior, self.kernel, key, rng) for _ in range(n_sets)]
+        of_missing = rng.standard_normal((2 * WAVES, *size)) / np.sqrt(alpha)[:, None]
+        parts = np.array_split(of_missing, n_sets, axis=2)
         constant = np.sqrt(of_mean) * rng.standard_normal(size)
         of_known = rng.standard_normal((len(inverse), *size)) * np.sqrt(inverse)[:, :, None]
-        at_landmarks = np.empty((RESIDUAL_COLUMNS, 0))
-        if len(inverse):
-            values = np.ascontiguousarray(fourier(features.landmark_rows(*key)).T)
-            at_landmarks = posterior.solved.trees[tree].coordinates(features, key, values)
 
         def deviation(rows: Float64) -> Float64:
             own = _rows_of_cell(posterior, key, rows)
-            missing = _missing_columns(own, self.kernel, fourier(rows), at_landmarks)
-            found = np.tensordot(missing, of_missing, 1) + np.tensordot(own.white, of_known, 1)
+            own_kernel = self_kernel(self.kernel, rows)
+            missing = [
+                np.tensordot(each.of_exact_length(own, own_kernel), part, 1)
+                for each, part in zip(residuals, parts, strict=True)
+            ]
+            found = np.concatenate(missing, axis=2) + np.tensordot(own.white, of_known, 1)
             return np.asarray((found + constant) * np.sqrt(noise)[:, None])
 
         return deviation
@@ -148,18 +156,94 @@ def draws(posterior: LocalPosterior, n_samples: int, seed: int) -> CellDraws:
     return CellDraws(posterior, kernel, n_samples, seed)
 
 
-def _missing_columns(
-    own: _RowsOfCell, kernel: Kernel, columns: Array, at_landmarks: Array
-) -> Float64:
-    """E (m, M) with EEᵀ about k(x, x') − zᵀz', and exact on its diagonal.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Residual:
+    """x ↦ E (m, 2M) with EEᵀ ≈ k(x, x') − zᵀz': waves less what the landmarks of a cell tell.
 
-    Fourier columns φ(x) less what landmarks tell of them, φ(x) − (L⁻¹φ(U))ᵀz(x).
+    φ(x) − (L⁻¹φ(U))ᵀz(x) with columns φ = √(p/q)[cos ωᵀx, sin ωᵀx] of frequencies from a density q,
+    p that of the kernel.
     """
-    left = columns - own.coordinates @ at_landmarks.T
-    told = np.vecdot(own.coordinates, own.coordinates)
-    variance = np.maximum(self_kernel(kernel, own.rows) - told, 0)
-    length = np.maximum(np.sqrt(np.vecdot(left, left)), np.finfo(float).tiny)
-    return np.asarray(left * (np.sqrt(variance) / length)[:, None])
+
+    frequencies: Float64  # (M, d)
+    heights: Float64  # (M,): √(p/q)
+    origin: Float64  # (d,)
+    at_landmarks: Float64  # (2M, R)
+
+    def __call__(self, own: _RowsOfCell) -> Float64:
+        """E of rows of the cell."""
+        return self.waves(own.rows) - own.coordinates @ self.at_landmarks.T
+
+    def waves(self, rows: Float64) -> Float64:
+        """φ (m, 2M) of encoded rows."""
+        angles = (rows - self.origin) @ self.frequencies.T
+        return np.hstack([np.cos(angles) * self.heights, np.sin(angles) * self.heights])
+
+    def of_exact_length(self, own: _RowsOfCell, own_kernel: Float64) -> Float64:
+        """E with the diagonal of EEᵀ exact, of rows with these k(x, x) (m,)."""
+        left = self(own)
+        variance = np.maximum(own_kernel - np.vecdot(own.coordinates, own.coordinates), 0)
+        length = np.maximum(np.sqrt(np.vecdot(left, left)), np.finfo(float).tiny)
+        return np.asarray(left * (np.sqrt(variance) / length)[:, None])
+
+
+def _residual(
+    posterior: LocalPosterior, kernel: Kernel, key: tuple[int, int], rng: np.random.Generator
+) -> _Residual:
+    """The waves of a cell, at frequencies that its landmarks leave.
+
+    Dense landmarks leave frequencies beyond their spacing alone, and of those a rough kernel draws
+    few: its own frequencies would give rows far apart one residual. So frequencies are drawn at
+    2ʲ times those of the kernel, each octave by its share of what a first draw leaves between
+    landmarks.
+    """
+    features = posterior.solved.features
+    landmarks = features.landmark_rows(*key)
+    r, d = landmarks.shape
+    octaves = 1
+    if _has_density(kernel, d):
+        octaves += int(np.ceil(np.log2(r) / d)) + 3  # to an eighth of the landmarks' spacing
+
+    def sample(octave: Array, shares: Float64) -> _Residual:
+        scale = 2.0 ** octave[:, None]
+        frequencies = scale * kernel.sample_frequencies(len(octave), d, rng)
+        heights = np.exp(0.5 * _log_weights(kernel, frequencies, shares))
+        bare = _Residual(frequencies, heights, landmarks[0], np.empty((2 * len(octave), 0)))
+        if not has_rows:
+            return bare
+        values = np.ascontiguousarray(bare.waves(landmarks).T)
+        cells = posterior.solved.trees[key[0]]
+        return replace(bare, at_landmarks=cells.coordinates(features, key, values))
+
+    has_rows = posterior.solved.trees[key[0]].index[key[1]] >= 0
+    shares = np.full(octaves, 1 / octaves)
+    if octaves > 1:
+        first = sample(np.repeat(np.arange(octaves), FIRST_WAVES), shares)
+        between = (landmarks + landmarks[rng.permutation(r)])[:POINTS] / 2
+        left = (first(_rows_of_cell(posterior, key, between)) ** 2).sum(axis=0)
+        of_octaves = left.reshape(2, octaves, FIRST_WAVES).sum(axis=(0, 2))
+        shares = (1 - OWN_SHARE) * of_octaves / of_octaves.sum()
+        shares[0] += OWN_SHARE
+    return sample(rng.choice(octaves, WAVES, p=shares), shares)
+
+
+def _has_density(kernel: Kernel, d: int) -> bool:
+    """Whether the spectral density is known, so that other frequencies than its own serve."""
+    try:
+        kernel.log_spectral_density(np.zeros((1, d)))
+    except ValueError:
+        return False
+    return True
+
+
+def _log_weights(kernel: Kernel, frequencies: Float64, shares: Float64) -> Float64:
+    """log p/q (m,) with q the mixture of p scaled by 2ʲ, of these shares."""
+    if len(shares) == 1:
+        return np.zeros(len(frequencies))
+    d = frequencies.shape[1]
+    each = np.stack([kernel.log_spectral_density(frequencies / 2.0**j) for j in range(len(shares))])
+    with np.errstate(divide="ignore"):
+        log_shares = np.log(shares) - np.arange(len(shares)) * d * np.log(2)
+    return np.asarray(each[0] - logsumexp(each + log_shares[:, None], axis=0))
 
 
 def _uncertainty(posterior: LocalPosterior, key: tuple[int, int]) -> tuple[Float64, float]:

@@ -79,7 +79,7 @@ sample_rows, memory, progress, random_state
     noise_variance_, signal_variance_ : float or (T,) array
         σₙ² and σ_f², in units of y².
     misfit_variance_ : float or (T,) array
-        Variance of the part of f that the columns cannot represent; a part of σₙ².
+        Of one map the variance of the part of f that its columns cannot represent; a part of σₙ².
     log_marginal_likelihood_ : float or (T,) array
         log p(y), natural logarithm.
     posterior_ : Posterior
@@ -166,7 +166,8 @@ n_missing_, plan_
             of one map with a large misfit, which is independent from row to row, too small.
         noise : bool, default=True
             Whether the noise of a new y is included. With weights it is that of an observation
-            of weight 1, ``noise_variance_``; the noise of weight w has 1/w of this variance.
+            of weight 1; the noise of weight w has 1/w of this variance. That of one map is
+            ``noise_variance_``; cells have noises about it, calibrated on left-out rows.
             False: the standard deviation or covariance of f.
 
         Returns
@@ -283,10 +284,11 @@ n_missing_, plan_
 
         Before a fit they are drawn from the prior, as in :meth:`predict`.
 
-        The misfit (``misfit_variance_``) is an independent value at each row. For new
-        observations add to each value normal noise of the variance
-        ``noise_variance_ - misfit_variance_``. A function of several trees of cells jumps where
-        one of them has a seam, by less than a standard deviation; that of one cell does not.
+        For new observations add to each value normal noise, whose variance is the difference of
+        the squares of the standard deviations with and without noise. The misfit of one map
+        (``misfit_variance_``) is an independent value at each row. A function of several trees of
+        cells jumps where one of them has a seam, by less than a standard deviation; that of one
+        cell does not.
 
         Parameters
         ----------

@@ -115,7 +115,10 @@ def beside_a_line(X: Any) -> TrendFeatures:
     return TrendFeatures(two_maps(X), trend)
 
 
-@pytest.mark.parametrize("kind", ["auto", "cells", "two maps", "a line"])
+@pytest.mark.parametrize(
+    "kind",
+    ["auto", *(pytest.param(k, marks=pytest.mark.slow) for k in ("cells", "two maps", "a line"))],
+)
 def test_variances_of_any_map_are_those_of_its_covariance_and_of_its_draws(
     rows: Any, kind: str
 ) -> None:
