@@ -350,10 +350,13 @@ class LossRecipe(RegressionRecipe):
         """Warn where the reads ended before the descent did."""
         if state.converged:
             return
-        share = state.decrement / unit**0.5
+        share, most = state.decrement / unit**0.5, self.params.max_passes
+        remedy = "Raise max_passes, or raise alpha."
+        if state.passes < most:
+            remedy = "No step reduces the loss by more than rounding. Raise alpha, or tol."
         warn(
-            f"After {state.passes} passes (max_passes={self.params.max_passes}) the decrement is "
-            f"{share:.2g}, above tol={self.params.tol:.2g}. Raise max_passes, or raise alpha.",
+            f"After {state.passes} passes (max_passes={most}) the decrement is {share:.2g}, above "
+            f"tol={self.params.tol:.2g}. {remedy}",
             ConvergenceWarning,
         )
 

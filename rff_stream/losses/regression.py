@@ -399,7 +399,8 @@ def _robust_scale(F: Float64, y: Float64, w: Float64) -> float:
 
 def _log_mean(y: Float64, w: Float64) -> Float64:
     """log of the mean of counts; of half a count where there is none."""
-    return np.asarray(np.log(np.maximum(w @ y, 0.5) / w.sum()))
+    total = w @ y
+    return np.asarray(np.log(np.where(total > 0, total, 0.5 * w.mean()) / w.sum()))
 
 
 def _known(value: float | None) -> float:

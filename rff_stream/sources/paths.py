@@ -267,9 +267,11 @@ def dataset_of(places: Any, kind: str, system: Any, name: str, root: str | None 
         )
     except (OSError, ValueError) as cause:
         _, _, reason = str(cause).rpartition(": Invalid: ")  # behind where it lies
+        between = {"csv": ", with commas between values", "tsv": ", with tabs between values"}
         raise DataError(
             f"{name} cannot be opened as {kind}: {reason or cause_words(cause)}. "
-            f"Every file must be whole and have the same columns."
+            f"Every file must be whole and have the same columns"
+            f"{between.get(kind, '')}."
         ) from cause
     if kind in ("csv", "tsv"):
         check_encoding(found.schema, name)

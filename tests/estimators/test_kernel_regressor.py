@@ -175,6 +175,40 @@ def test_a_length_scale_that_is_too_long_is_told():
         model.fit(arc[:, None], y)
 
 
+@pytest.mark.parametrize("unit", [1e-8, 1e-6, 1e6])
+def test_counts_and_weights_of_any_unit_have_the_same_shape(unit, rng):
+    """Half a count was the least sum of all: 1,500 counts of weight 1e-8 began at its logarithm."""
+    X = rng.uniform(-2, 2, (300, 1))
+    y, w = rng.poisson(np.exp(1 + np.sin(2 * X[:, 0]))).astype(float), rng.uniform(1, 2, 300)
+    model = rs.KernelRegressor("poisson", **QUIET)
+    known = model.fit(X, y, sample_weight=w).predict(X)
+    np.testing.assert_allclose(model.fit(X, y, sample_weight=w * unit).predict(X), known, rtol=1e-6)
+    np.testing.assert_allclose(model.fit(X, y * unit, sample_weight=w).predict(X) / unit, known,
+                               rtol=1e-6)  # fmt: skip
+
+
+def test_counts_that_are_all_0_have_half_a_count(rng):
+    X = rng.normal(size=(100, 1))
+    model = rs.KernelRegressor("poisson", alpha=1.0, **QUIET)
+    for weight in (1.0, 1e-6):
+        found = model.fit(X, np.zeros(100), sample_weight=np.full(100, weight)).predict(X)
+        assert (found <= 0.5 / 100 * (1 + 1e-6)).all()
+
+
+@pytest.mark.slow
+def test_a_rare_quantile_is_the_same_in_any_unit():
+    """Steps ended early, .4 to 1 off: with the width of a tolerance no row curved the loss."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (1500, 1))
+    y = np.sin(2 * X[:, 0]) + 0.3 * rng.standard_t(3, 1500)
+    model = rs.KernelRegressor(Quantile(0.01), n_components=128, random_state=0, progress=False)
+    found = [(model.fit(X, y * a + b).predict(X) - b) / a for a, b in ((1, 0), (1e8, 0), (1, 1e6))]
+    for each in found:
+        assert model.converged_
+        np.testing.assert_allclose(each, found[0], atol=1e-3)
+        assert abs(np.mean(y < each) - 0.01) < 0.002
+
+
 def test_targets_by_name_weights_and_two_targets(data):
     pd = pytest.importorskip("pandas")
     X, y, *_ = data

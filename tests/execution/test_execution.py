@@ -703,6 +703,7 @@ CELLS = rs.LocalFeatures.sample(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("taken", "kind", "where"),
     [

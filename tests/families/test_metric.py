@@ -550,6 +550,7 @@ def test_noise_of_many_inputs_gives_no_directions(rng):
     assert "directions" not in found.taken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("classes", [False, True], ids=["numbers", "classes"])
 def test_noise_of_few_rows_gives_no_directions(seed, classes):

@@ -77,6 +77,7 @@ CASES = [(kernel, "iid") for kernel in LAW_KERNELS]
 ALL_CASES = CASES + [(kernel, "orthogonal") for kernel in LAW_KERNELS if kernel.isotropic]
 
 
+@pytest.mark.slow
 @every_map
 @pytest.mark.parametrize(("kernel", "frequencies"), ALL_CASES, ids=name_of)
 def test_the_estimate_has_no_bias(kernel, frequencies, paired):

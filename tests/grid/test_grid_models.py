@@ -430,6 +430,7 @@ def test_a_request_says_modes_or_columns() -> None:
         rs.Grid(modes=(3,), columns=9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [1.0, 0.1, 0.0])
 @pytest.mark.parametrize("features", [rs.Grid(modes=(6, 6)), "auto"])
 @pytest.mark.filterwarnings("ignore::rff_stream.errors.NumericalWarning")

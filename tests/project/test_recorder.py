@@ -84,6 +84,7 @@ def test_threads_change_no_bit(name, whole, folder):
         assert digests(name, "Zarr", folder) == whole(name, "Zarr")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*MODELS, *SUMS])
 def test_a_stopped_pass_goes_on_with_the_same_bits(name, whole, folder, tmp_path):
     given = recording.containers(folder)["Zarr"]

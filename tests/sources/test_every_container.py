@@ -612,6 +612,7 @@ STORED = ("Zarr", "NetCDF", "Parquet", "CSV", "folder")
 SHELL_RULES = ("where", "held out by label", "weights and two targets", "missing rows")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("rule", SHELL_RULES)
 @pytest.mark.parametrize("container", STORED)
