@@ -18,6 +18,7 @@ from rff_stream.length_scales.candidates import Candidate
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.linear_fit import PENALTIES, LinearFit
 from rff_stream.length_scales.map_search import MapSearch
+from rff_stream.length_scales.scale_search import MORE_STEPS
 from rff_stream.length_scales.window_evidence import RowWindow
 from rff_stream.trend.map import TrendFeatures
 
@@ -131,6 +132,19 @@ def test_a_line_is_that_of_least_error_at_rows_left_out(rng: Any) -> None:
     np.testing.assert_allclose(trend.variance(x), reach[:, None] * [2.0, 3.0])
 
 
+@pytest.mark.parametrize("bounded", [False, True])
+def test_a_line_that_is_worse_than_the_mean_at_far_rows_does_not_serve(
+    bounded: bool, rng: Any
+) -> None:
+    """Most of y is a line; where inputs of heavy tails are far out it stays what it was, or not."""
+    x = rng.standard_t(2, (2000, 2))
+    y = np.where(abs(x).max(axis=1, keepdims=True) < 4, x, 0.0) if bounded else x
+    y, w = y.sum(axis=1, keepdims=True) + 0.1 * rng.normal(size=(2000, 1)), np.ones(2000)
+    line = LinearFit.of(x, y, w)
+    assert np.square(line.residuals(x, y)).mean() < 0.8 * y.var()
+    assert line.serves_far_rows(x, y, w) is not bounded
+
+
 def test_an_input_that_is_constant_in_the_rows_of_a_line_has_no_slope(rng: Any) -> None:
     """Its mean is rounded, and its deviation was 1e-17: slopes of 1e8 for rows where it differs."""
     x = np.column_stack([rng.normal(size=90), np.full(90, 0.1)])
@@ -176,6 +190,16 @@ def test_the_bare_call_takes_a_line_where_it_pays(rng: Any) -> None:
     shown = {each.name for each in fit.choice_.trials}
     assert {"their normal scores", "what a line leaves"} <= shown
     assert repr(fit.features_).startswith("<Trend: a line + ")
+
+
+@pytest.mark.slow
+def test_a_line_of_many_rows_is_compared_with_as_many_steps_without_it() -> None:
+    """The steps alone made a line of two tables look better than none."""
+    X, y = heavy(np.random.default_rng(0), 1200)
+    fit = rs.GaussianProcessRegressor(**QUIET).fit(X, y)
+    assert fit.choice_.taken.startswith("a line + ")
+    errors = dict(zip(fit.choice_.names, fit.choice_.errors, strict=True))
+    assert errors["what a line leaves"] < errors[MORE_STEPS]
 
 
 @pytest.mark.slow
