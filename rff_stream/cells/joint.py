@@ -31,10 +31,13 @@ from rff_stream.side_by_side import side_by_side
 BATCH = 256
 """Rows at a time: what is between them and the answer stays small."""
 
-WAVES, FIRST_WAVES, POINTS = 512, 32, 64
+WAVES = 512
 """Frequencies by which a draw follows f where landmarks do not tell it: variances there are exact,
-and correlations have a standard error of about 1/√512. Those of each octave, and rows between
-landmarks, by which it is found which frequencies landmarks leave."""
+and correlations have a standard error of about 1/√512."""
+
+FIRST_WAVES, POINTS = 32, 64
+"""Frequencies of each octave, and points between landmarks, of a first look: it finds the shares of
+the octaves in what landmarks leave."""
 
 DRAWS_OF_WAVES, MOST_SETS = 32, 8
 """Draws of one set of frequencies, and most sets: many draws have errors of correlations of about

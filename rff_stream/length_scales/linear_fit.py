@@ -20,7 +20,7 @@ PENALTIES = 10.0 ** np.arange(-8.0, 2.0)
 FAR_SHARE, FEWEST_FAR = 0.01, 5
 """Share and least number of rows that are far: those of the largest leverage. At them a line of
 california_housing had 1.5 times the squared error of the mean (4 at a tenth of them), where it made
-test errors 7 % larger; three tables where it is taken had .03 to .3."""
+errors at new rows 7 % larger; three tables where it was taken had .03 to .3. Set on these."""
 
 LEAST_REST_OF_LINE = 1e-12
 """Smallest 1 − h. The rounding of an h near 1 is a few 10⁻¹⁶, and the least ρ leaves about 10⁻⁸
