@@ -85,10 +85,6 @@ class BoxProcess:
         return Packed({}, {name: getattr(self, name) for name in FIELDS})
 
     @property
-    def misfit_variance(self) -> float:
-        return 0.0
-
-    @property
     def variances(self) -> Float64:
         """Variance (R, T) of f in each box."""
         return self.noise_variance / (self.weights[:, None] + self.alpha)
@@ -99,9 +95,10 @@ class BoxProcess:
     def mean_and_std(self, noise: bool) -> RowFunction | None:
         return None
 
-    def covariance(self, x: Array) -> Float64:
+    def covariance(self, x: Array, noise: bool) -> Float64:
         box = self.features.box_of(x)
-        return np.where(box[:, None] == box, self.variances[box].T[:, None], 0.0)
+        of_f = np.where(box[:, None] == box, self.variances[box].T[:, None], 0.0)
+        return of_f + noise * self.noise_variance[:, None, None] * np.eye(len(x))
 
     def draws(self, n_samples: int, seed: int) -> RowFunction:
         normal = np.random.default_rng(seed).standard_normal((*self.values.shape, n_samples))

@@ -234,6 +234,10 @@ def test_a_family_is_a_process(boxes: Any, steps: Any, tmp_path: Path) -> None:
     assert np.mean((low <= y) & (y <= high)) == pytest.approx(0.9, abs=0.03)
     drawn = model.sample_y(X[:50], n_samples=4000, random_state=0)
     _, of_f = model.predict(X[:50], return_std=True, noise=False)
+    for noise in (True, False):
+        _, std_there = model.predict(X[:50], return_std=True, noise=noise)
+        _, found = model.predict(X[:50], return_cov=True, noise=noise)
+        np.testing.assert_allclose(np.sqrt(found.diagonal()), std_there, rtol=1e-12)
     np.testing.assert_allclose(drawn.std(axis=1), of_f, rtol=6 / 4000**0.5)  # 6 standard errors
     model.save(tmp_path / "process.zarr")
     again = rs.load(tmp_path / "process.zarr").predict(X, return_std=True)
