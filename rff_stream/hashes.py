@@ -33,6 +33,12 @@ def hash_rows(places: Array, *columns: Array) -> Keys:
     return mix_bits(found)
 
 
+def hash_values(rows: Array) -> Keys:
+    """Hashes of rows (m, d) by their values alone: equal rows have the same."""
+    bits = np.ascontiguousarray(rows + 0.0, np.float64).view(np.uint64)  # −0 is 0
+    return mix_bits(bits @ (hash_places(np.arange(bits.shape[1])) | np.uint64(1)))
+
+
 def mix_bits(z: Keys) -> Keys:
     """SplitMix64's finaliser: each bit of the result depends on all of the input."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

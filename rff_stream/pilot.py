@@ -79,6 +79,7 @@ class Pilot:
     valid: float = 1.0  # share of the rows looked at that are neither missing nor of weight 0
     different: float = 1.0  # share of the rows read that are no copies of others
     one_unit: bool = False  # whether inputs are in one unit, as combinations by a metric are
+    classes: tuple[str, ...] = ()  # names of one-hot targets
 
     def __post_init__(self) -> None:
         for what, values in (("input", self.x), ("target", self.y)):

@@ -3,13 +3,9 @@
     log-odds = a·f + b, with one slope a > 0 for all classes and an offset for each
 
 Platt's sigmoid, and its softmax for several classes: the ranking of rows by the score of a class
-does not change. Each row is scored by a model that was fitted without it. Where held-out rows say
-that it pays, a line of the inputs is added:
-
-    log-odds = a·f + b + Bᵀx,   B ~ N(0, 1/λ) for inputs over their standard deviation
-
-Where classes are those of a line, least squares does not find their odds, and this does. So may the
-line alone. Intervals need no law of the noise: they are a quantile of residuals.
+does not change. Each row is scored by a model that was fitted without it. A line of the inputs may
+be added: :mod:`rff_stream.answers.odds_line`. Intervals need no law of the noise: they are a
+quantile of residuals.
 """
 
 from __future__ import annotations
@@ -17,8 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize
-from scipy.special import expit, log_softmax, softmax
+from scipy.special import expit, softmax
 
 from rff_stream._array import Array, Float64
 from rff_stream.arguments import PROBABILITY
@@ -34,13 +29,6 @@ WEIGHT, PRIOR = 1000.0, 1e-4
 """Total weight of all rows, and the precision of a and b about 0, which determines Σb."""
 
 MOST_STEPS = 100  # of Newton; three tables of 2,500 rows (2 to 26 classes) took at most 8
-
-PENALTIES, FOLDS = (1e3, 1e2, 1e1, 1.0, 0.1), 3
-"""λ of the line in log-odds that are compared, for the sum of losses over rows; and folds of rows
-that compare them. With .01, too, tables of 40 to 160 rows had a larger log-loss."""
-
-LINE_STEPS = 60
-"""Most steps of a minimiser for each of them; it begins from that before."""
 
 COVERAGE, NORMAL = 0.95, 1.959963984540054
 """After calibration, this share of left-out rows is within this many standard deviations."""
@@ -83,9 +71,9 @@ def calibrate(
     ----------
     Platt 1999, for the targets. Guo et al. 2017 (vector scaling).
     """
-    binary, both = scores.shape[1] == 1, _of_every_class(scores)
+    binary, both = scores.shape[1] == 1, of_every_class(scores)
     w = weights * (WEIGHT / weights.sum())
-    targets = _smooth_targets(codes, weights, counts, both.shape[1])
+    targets = smooth_targets(codes, weights, counts, both.shape[1])
     found = _newton(both, targets, w, free=True)
     if found[0] < SLOWEST:
         found = _newton(both, targets, w, free=False)
@@ -93,14 +81,14 @@ def calibrate(
     return Calibration(float(found[0]), offset[1:] - offset[:1] if binary else offset)
 
 
-def _of_every_class(scores: Float64) -> Float64:
+def of_every_class(scores: Float64) -> Float64:
     """Scores (m, C): 0 for the first of two classes."""
     if scores.shape[1] > 1:
         return scores
     return np.concatenate([np.zeros_like(scores), scores], axis=1)
 
 
-def _smooth_targets(
+def smooth_targets(
     codes: Array, weights: Float64, counts: Float64 | None, n_classes: int
 ) -> Float64:
     """(m, C): one-hot classes, less sure where few rows are behind them."""
@@ -111,123 +99,6 @@ def _smooth_targets(
     return np.asarray(
         one_hot(codes, n_classes) * (1 - smooth)[:, None] + (smooth / n_classes)[:, None]
     )
-
-
-def calibrate_with_line(
-    scores: Float64,
-    x: Float64,
-    codes: Array,
-    weights: Float64,
-    counts: Float64 | None = None,
-    *,
-    optimism: float = 0.0,
-) -> Calibration:
-    """The same, or with a line of inputs x (m, d), or the line alone: what has the least log-loss.
-
-    Of rows in folds that did not choose it. Losses of scores are too small by ``optimism`` a row
-    if held-out rows helped to find p numbers of their kernel: p/n (Akaike 1974).
-    """
-    plain = calibrate(scores, codes, weights, counts)
-    spread = x.std(axis=0)
-    kept = spread > 0
-    if len(x) < 2 * FOLDS or not kept.any():
-        return plain
-    u = (x[:, kept] - x[:, kept].mean(axis=0)) / spread[kept]
-    both = _of_every_class(scores)
-    w = weights * (len(weights) / weights.sum())
-    targets = _smooth_targets(codes, weights, counts, both.shape[1])
-    odds = _LineOdds(both, u, targets, w)
-    sure = one_hot(codes, both.shape[1])  # λ alone bounds the odds of a line
-    alone = _LineOdds(np.zeros_like(both), u, sure, w)
-    tried = []
-    for each, price, penalties in ((odds, optimism, (np.inf, *PENALTIES)), (alone, 0.0, PENALTIES)):
-        losses = _losses_in_folds(each, codes, penalties)
-        tried += [(loss + price, each, of) for of, loss in zip(penalties, losses, strict=True)]
-    _, best, penalty = min(tried, key=lambda each: each[0])
-    if not np.isfinite(penalty):
-        return plain
-    slope, offset, B = best.parts(best.least(penalty))
-    line = np.zeros((x.shape[1], both.shape[1]))
-    line[kept] = B / spread[kept][:, None]
-    offset = offset - x.mean(axis=0) @ line
-    if scores.shape[1] == 1:
-        offset, line = offset[1:] - offset[:1], line[:, 1:] - line[:, :1]
-    return Calibration(SLOWEST if best is alone else slope, offset, line)
-
-
-def _losses_in_folds(odds: _LineOdds, codes: Array, penalties: tuple[float, ...]) -> list[float]:
-    """Mean log-loss at rows of folds, for each λ."""
-    m, fold = len(codes), np.empty(len(codes), np.int64)
-    # In the order of the inputs, so that the order in which rows were sampled does not matter.
-    fold[np.lexsort(odds.u.T)] = np.random.default_rng(0).permutation(m) % FOLDS
-    parts = [odds.part(fold != k) for k in range(FOLDS)]
-    starts: list[Float64 | None] = [None] * FOLDS
-    losses = []
-    for penalty in penalties:
-        loss = np.empty(m)
-        for k, part in enumerate(parts):
-            starts[k] = found = part.least(penalty, starts[k])
-            held = np.flatnonzero(fold == k)
-            logs = log_softmax(odds.at(found, held), axis=1)
-            loss[held] = -logs[np.arange(len(held)), codes[held]]
-        losses.append(float(odds.w @ loss) / m)
-    return losses
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _LineOdds:
-    """The penalised log-loss of log-odds a·f + b + Bᵀu, at [log a, b, B]."""
-
-    scores: Float64  # f (m, C)
-    u: Float64  # (m, d)
-    targets: Float64  # (m, C)
-    w: Float64  # (m,)
-
-    def part(self, rows: Array) -> _LineOdds:
-        """Of some rows."""
-        return _LineOdds(self.scores[rows], self.u[rows], self.targets[rows], self.w[rows])
-
-    def parts(self, point: Float64) -> tuple[float, Float64, Float64]:
-        """a, b (C,) and B (d, C)."""
-        n_classes = self.scores.shape[1]
-        B = point[1 + n_classes :].reshape(self.u.shape[1], n_classes)
-        return float(np.exp(point[0])), point[1 : 1 + n_classes], B
-
-    def at(self, point: Float64, rows: Array) -> Float64:
-        """Log-odds (m, C) of some rows."""
-        slope, offset, B = self.parts(point)
-        return slope * self.scores[rows] + offset + self.u[rows] @ B
-
-    def least(self, penalty: float, start: Float64 | None = None) -> Float64:
-        """The point of least loss from a start; B = 0 where the penalty is infinite."""
-        n_classes, d = self.scores.shape[1], self.u.shape[1]
-        if start is None:
-            start = np.zeros(1 + n_classes * (1 + d))
-            start[0] = -np.log(max(float(np.sqrt((self.scores**2).mean())), SLOWEST))
-        alone = not np.isfinite(penalty)
-        size = 1 + n_classes if alone else len(start)
-
-        def loss(point: Float64) -> tuple[float, Float64]:
-            slope, offset, B = self.parts(np.r_[point, start[size:]])
-            odds = slope * self.scores + offset
-            odds += 0 if alone else self.u @ B
-            logs = log_softmax(odds, axis=1)
-            missed = self.w[:, None] * (np.exp(logs) - self.targets)
-            value = -float(self.w @ (self.targets * logs).sum(axis=1))
-            value += PRIOR / 2 * float(offset @ offset)
-            to_slope, to_offset = slope * float(np.sum(missed * self.scores)), missed.sum(axis=0)
-            gradient = np.r_[to_slope, to_offset + PRIOR * offset]
-            if alone:
-                return value, gradient
-            value += penalty / 2 * float(np.sum(B * B))
-            return value, np.r_[gradient, (self.u.T @ missed + penalty * B).ravel()]
-
-        bounds = [(np.log(SLOWEST), None)] + [(None, None)] * (size - 1)
-        found = optimize.minimize(
-            loss, start[:size], jac=True, method="L-BFGS-B", bounds=bounds,
-            options={"maxiter": LINE_STEPS},
-        )  # fmt: skip
-        return np.asarray(np.r_[found.x, start[size:]])
 
 
 def _newton(scores: Float64, targets: Float64, w: Float64, *, free: bool) -> Float64:

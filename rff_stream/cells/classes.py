@@ -3,7 +3,7 @@
 Every class is a target of the process in the cells, with one α for all of them in a tree, so its
 scores and those of sampled rows under the fit without each follow from moments alone. α is that of
 highest evidence times the factor of least leave-one-out Brier score; the same scores calibrate
-probabilities, with a line of the inputs where that pays.
+probabilities, with as much of a line of the inputs as pays; pilot rows found the line.
 """
 
 from __future__ import annotations
@@ -16,13 +16,9 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.calibration import (
-    Calibration,
-    calibrate,
-    calibrate_with_line,
-    probabilities,
-)
-from rff_stream.cells.calibration import local_posterior, numbers_found
+from rff_stream.answers.calibration import Calibration, calibrate, probabilities
+from rff_stream.answers.odds_line import OddsLine, calibrate_beside_line
+from rff_stream.cells.calibration import local_posterior
 from rff_stream.cells.cost import CellCost
 from rff_stream.cells.draw import cell_cost, cost_of_shape, draw_cells, encoding_of
 from rff_stream.cells.evidence import LocalEvidence, cell_evidence, local_evidence
@@ -42,20 +38,13 @@ from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_choice import MapChoice
 from rff_stream.length_scales.map_search import search_map
 from rff_stream.moments.class_moments import ClassMoments, one_hot
-from rff_stream.moments.copies import Observations, sample_without_copies
+from rff_stream.moments.copies import sample_without_copies
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
 from rff_stream.statistics.moment_statistics import ClassStatistic
 
 FACTORS = np.logspace(-2, 2, 9)
 """Penalties that are compared, relative to that of highest evidence; variances are not told."""
-
-LEAST_SHARE, ROWS_A_NUMBER = 0.5, 50
-"""Share of the rows in the sample, or rows of it for each number of a line, from which the sample
-may tell one: it is found from these rows alone, and scores from all. With 2,000 of 32,561 rows of
-123 inputs (adult) a line made the log-loss smaller, .341 to .338, and errors more, .153 to .158;
-with 2,000 of 3,232 both smaller, and of 11,662 with 83 a number, too (nurseries).
-50 was set on adult and these two."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,6 +128,8 @@ class CellClasses:
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         features: Any = parameters.features
         n_rows, scales = pilot.without_copies(plan.n_rows), dict[str, Array]()
+        with single_threaded_blas():
+            line = OddsLine.of(pilot.x, pilot.y, pilot.w, pilot.classes)
         if not isinstance(features, LocalFeatures):
             pilot = pilot.with_bounded_inputs()
             cost = cell_cost(features, n_rows, len(inputs), parameters.planned)
@@ -152,7 +143,7 @@ class CellClasses:
                 cost, scales = cost_of_shape(cost, found.shape, n_rows), found.stored
             features = draw_cells(kernel, pilot, parameters, cost, encoding)
         scales["length_scale"] = features.length_scale
-        return features, scales
+        return features, scales if line is None else scales | line.stored
 
     def statistic(self, request: SumRequest) -> Statistic:
         return ClassStatistic(CellStatistic.of(request), request.labels)
@@ -183,15 +174,11 @@ class CellClasses:
             _, posterior, scores = scored(
                 cell_evidence(totals.features, classes.moments, alpha=alpha)
             )
-        n, sides = Observations.of(classes.moments).n, _sides(scores)
-        numbers = len(classes.row.inputs) * max(len(classes.labels) - 1, 1)
-        if len(rows) < min(LEAST_SHARE * n, ROWS_A_NUMBER * numbers):
-            calibration = calibrate(sides, codes, weights, counts)
-        else:
-            x = rows[:, : len(classes.row.inputs)]
-            calibration = calibrate_with_line(
-                sides, x, codes, weights, counts, optimism=numbers_found(totals, n) / n
-            )
+        sides, line = _sides(scores), OddsLine.from_stored(totals.scales)
+        if line is None:
+            return CellLogOdds(posterior, calibrate(sides, codes, weights, counts))
+        x, line = rows[:, : len(classes.row.inputs)], line.over(classes.row.targets)
+        calibration = calibrate_beside_line(sides, x, line, codes, weights, counts)
         return CellLogOdds(posterior, calibration)
 
     def least_loss(self, request: LossRequest) -> Descended:

@@ -226,8 +226,8 @@ class ClassRecipe(Recipe):
         seed = seed_of(self.params.random_state)
         rows = request.plan.pilot_rows // PILOT_BLOCKS
         cells = request.plan.cost.all_cells
-        pilot, _ = request.reading.class_pilot(seed, rows=rows, cells=cells)
-        return self.draw_for(request, pilot, seed)
+        pilot, labels = request.reading.class_pilot(seed, rows=rows, cells=cells)
+        return self.draw_for(request, named(pilot, request.opened, labels), seed)
 
     def draw_for(self, request: PassRequest, pilot: Pilot, seed: int) -> DrawnMap:
         """The map, drawn for the pilot or that of the fit before, and the row without classes."""
@@ -262,7 +262,7 @@ class ClassRecipe(Recipe):
         met = tuple(as_label(request.opened, label) for label in labels)
         request = replace(request, plan=self.plan_of_classes(request, len(labels)))
         if drawn is None:
-            drawn = self.draw_for(request, pilot, seed)
+            drawn = self.draw_for(request, named(pilot, request.opened, labels), seed)
         if request.finds_sizes:
             plan = self.plan_of_classes(request, len(labels), drawn.features)
             request = replace(request, plan=plan)
@@ -596,6 +596,11 @@ def as_written(opened: Opened, label: Any) -> Any:
 def as_label(opened: Opened, written: Any) -> Any:
     """The label that the rows hold in this form."""
     return written if opened.class_labels is None else opened.class_labels.tolist()[int(written)]
+
+
+def named(pilot: Pilot, opened: Opened, written: Sequence[Any]) -> Pilot:
+    """The pilot with the names of its classes, as those of targets."""
+    return replace(pilot, classes=tuple(str(as_label(opened, label)) for label in written))
 
 
 def under_labels(opened: Opened, part: ClassMoments) -> ClassMoments:

@@ -9,7 +9,7 @@ import pytest
 
 import rff_stream as rs
 from reference_local import columns
-from rff_stream.answers.calibration import calibrate_with_line, probabilities
+from rff_stream.answers.calibration import probabilities
 from rff_stream.cells.classes import probability_errors
 from rff_stream.cells.moments import CellMoments
 
@@ -64,9 +64,10 @@ def test_scores_are_those_of_dense_least_squares_in_each_cell(classes: int, rng:
     for own, expected in zip(posterior._of_trees(probe), trees, strict=True):
         np.testing.assert_allclose(own.mean, expected, atol=1e-8)
     scores = posterior.mean(probe)
-    line = fit._fitted.answer.log_odds.calibration
+    odds = fit._fitted.answer.log_odds.calibration
     sides = scores[:, 1:] - scores[:, :1] if classes == 2 else scores
-    expected = probabilities(line.slope * sides + line.offset)
+    along = 0 if odds.line is None else probe @ odds.line
+    expected = probabilities(odds.slope * sides + along + odds.offset)
     np.testing.assert_allclose(fit.predict_proba(probe), expected, atol=1e-12)
     np.testing.assert_array_equal(fit.predict(probe), fit.classes_[expected.argmax(axis=1)])
 
@@ -232,31 +233,3 @@ def test_classes_of_a_line_have_its_odds(rng: Any, tmp_path: Any) -> None:
     assert fit._fitted.answer.log_odds.calibration.line.shape == (10, 3)
     fit.save(tmp_path / "model.zarr", moments=False)
     np.testing.assert_array_equal(rs.load(tmp_path / "model.zarr").predict_proba(X[600:]), p)
-
-
-@pytest.mark.parametrize(("d", "is_told"), [(3, True), (12, False)])
-def test_a_small_sample_of_many_rows_tells_a_line_of_few_numbers(d: int, is_told: bool) -> None:
-    """300 of 1,200 rows: 100 and 25 a number."""
-    rng = np.random.default_rng(d)
-    X = rng.normal(size=(1200, d))
-    y = 3 * X.sum(axis=1) / np.sqrt(d) + rng.logistic(size=1200) > 0
-    choices: dict[str, Any] = {"features": rs.Cells(64, 2), "length_scale": 1.0}
-    fit = rs.KernelClassifier(sample_rows=300, random_state=0, progress=False, **choices).fit(X, y)
-    assert (fit._fitted.answer.log_odds.calibration.line is not None) == is_told
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_a_line_is_added_where_held_out_rows_say_so(n_classes: int) -> None:
-    """Scores that say all need none; scores that say nothing leave all to it."""
-    rng = np.random.default_rng(n_classes)
-    x = rng.normal(size=(1500, 2)) * [1.0, 1e3] + [0.0, 1e6]
-    B = rng.normal(size=(2, n_classes)) / [[1.0], [1e3]]
-    odds = (x - [0.0, 1e6]) @ B
-    y = (odds + rng.gumbel(size=odds.shape)).argmax(axis=1)
-    two = n_classes == 2
-    truth = odds[:, 1:] - odds[:, :1] if two else odds
-    noise = 0.01 * rng.normal(size=truth.shape)
-    for scores in (truth, noise):
-        found = calibrate_with_line(scores, x, y, np.ones(len(y)))
-        wrong = probabilities(found(scores, x)) - probabilities(truth)
-        assert np.sqrt((wrong**2).mean()) < 0.05
