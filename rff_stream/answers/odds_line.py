@@ -48,7 +48,8 @@ class OddsLine:
     """The line of least log-loss of some rows, and of those outside each of their folds.
 
     A row's fold follows from its inputs, so that a row which is met again is judged by a line that
-    did not see it.
+    did not see it. Found where the map is drawn, the line stays with it: a class that comes later
+    has no slope.
     """
 
     slopes: Float64  # B₀ (1 + FOLDS, d, C): of all rows, and without each fold

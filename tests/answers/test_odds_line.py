@@ -113,7 +113,7 @@ def test_scores_that_miss_a_line_get_it(rng: Any, n_classes: int) -> None:
 def test_a_line_of_noise_costs_next_to_nothing() -> None:
     """a, b and c of 500 rows: log-loss is larger by χ²/1,000, of three degrees of freedom."""
     excess = []
-    for seed in range(200):
+    for seed in range(60):
         rng = np.random.default_rng(seed)
         X, y = rng.normal(size=(1500, 5)), rng.integers(0, 2, 1500)
         line = OddsLine.of(X, one_hot(y, 2), np.ones(len(y)), ["0", "1"])
