@@ -1,7 +1,8 @@
 """A line of the inputs in the log-odds, where classes are those of a line.
 
 Least squares finds where classes meet, and not how odds grow from there. Where they grow along a
-line, logistic regression of pilot rows, found before the pass, does:
+line, logistic regression does: of pilot rows, before the pass, or of the rows of the sample where
+these are as many, or hold a class that the pilot did not:
 
     Σ w log p(class | b + B₀ᵀx) − λ/2 ‖B₀‖² → max,    inputs over their standard deviation
 
@@ -13,7 +14,7 @@ and rows of the sample, each held out of both, say how much there is of it and o
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -48,30 +49,43 @@ class OddsLine:
     """The line of least log-loss of some rows, and of those outside each of their folds.
 
     A row's fold follows from its inputs, so that a row which is met again is judged by a line that
-    did not see it. Found where the map is drawn, the line stays with it: a class that comes later
-    has no slope.
+    did not see it.
     """
 
-    slopes: Float64  # B₀ (1 + FOLDS, d, C): of all rows, and without each fold
+    slopes: Float64  # B₀ (1 + FOLDS, d, C): of all rows, and without each fold; 0 where none is
     origin: Float64  # x̄ (d,)
     classes: tuple[str, ...]  # names of the C classes
+    n_rows: int
 
     @classmethod
-    def of(cls, x: Float64, y: Float64, w: Float64, classes: Sequence[str]) -> Self | None:
-        """That of rows x (m, d) with one-hot classes y (m, C); None where no line says more.
+    def of(
+        cls,
+        x: Float64,
+        y: Float64,
+        w: Float64,
+        classes: Sequence[str],
+        repeats: Collection[int] = (),
+    ) -> Self:
+        """That of rows x (m, d) with one-hot classes y (m, C); 0 where no line says more.
 
-        The loss at folds chooses λ, from the largest on while it falls.
+        The loss at folds chooses λ, from the largest on while it falls. An input that ``repeats``,
+        such as an hour, has no slope. The order of the rows does not matter.
         """
-        few = np.random.default_rng(0).permutation(len(x))
-        few = few[: MOST_VALUES // (x.shape[1] * y.shape[1])]
-        x, y, origin, spread = x[few], y[few], x.mean(axis=0), x.std(axis=0)
-        kept, fold = spread > 0, folds_of(x)
-        if y.shape[1] < 2 or not kept.any() or len(np.unique(fold)) < FOLDS:
-            return None
-        u = (x[:, kept] - origin[kept]) / spread[kept]
-        loss = _LineLoss(u, y, w[few] * (len(few) / w[few].sum()))
+        (_, d), n_classes = x.shape, y.shape[1]
+        few = np.lexsort((y.argmax(axis=1), hash_values(x)))[: MOST_VALUES // (d * n_classes)]
+        x, y, w = x[few], y[few], w[few]
+        origin, fold = x.mean(axis=0), folds_of(x)
+        slopes = np.zeros((1 + FOLDS, d, n_classes))
+        line = cls(slopes, origin, tuple(classes), len(few))
+        kept = (x != x[:1]).any(axis=0)  # of equal values the rounded deviation is no 0
+        kept[list(repeats)] = False
+        if n_classes < 2 or not kept.any() or len(np.unique(fold)) < FOLDS:
+            return line
+        spread = x[:, kept].std(axis=0)
+        u = (x[:, kept] - origin[kept]) / spread
+        loss = _LineLoss(u, y, w * (len(few) / w.sum()))
         parts = [(loss.part(fold != k), loss.part(fold == k)) for k in range(FOLDS)]
-        points = [np.zeros((1 + u.shape[1], y.shape[1]))] * FOLDS
+        points = [np.zeros((1 + u.shape[1], n_classes))] * FOLDS
         best = chosen = np.inf
         for penalty in (np.inf, *PENALTIES):
             found = [
@@ -83,12 +97,11 @@ class OddsLine:
                 break
             best, chosen, points = held_out, penalty, found
         if not np.isfinite(chosen):
-            return None
-        slopes = np.zeros((1 + FOLDS, x.shape[1], y.shape[1]))
+            return line
         for own, point in zip(slopes, (loss.least(chosen, points[0]), *points), strict=True):
             B = point[1:] - point[1:].mean(axis=1, keepdims=True)
-            own[kept] = B / spread[kept][:, None]
-        return cls(slopes, origin, tuple(classes))
+            own[kept] = B / spread[:, None]
+        return line
 
     def over(self, classes: Sequence[str]) -> Self:
         """The same over these classes: slopes are 0 of those that the rows did not hold."""
@@ -111,6 +124,7 @@ class OddsLine:
         """The line as arrays, for :meth:`from_stored`."""
         names = np.frombuffer(json.dumps(self.classes).encode(), np.uint8).astype(np.int64)
         own = {"slopes": self.slopes, "origin": self.origin, "classes": names}
+        own["n_rows"] = np.array(self.n_rows)
         return {f"{LINE}_{name}": values for name, values in own.items()}
 
     @classmethod
@@ -120,7 +134,8 @@ class OddsLine:
         if not own:
             return None
         names = json.loads(own["classes"].astype(np.uint8).tobytes())
-        return cls(np.asarray(own["slopes"]), np.asarray(own["origin"]), tuple(names))
+        slopes, origin = np.asarray(own["slopes"]), np.asarray(own["origin"])
+        return cls(slopes, origin, tuple(names), int(own["n_rows"]))
 
 
 def folds_of(x: Array) -> Array:

@@ -3,7 +3,7 @@
 Every class is a target of the process in the cells, with one α for all of them in a tree, so its
 scores and those of sampled rows under the fit without each follow from moments alone. α is that of
 highest evidence times the factor of least leave-one-out Brier score; the same scores calibrate
-probabilities, with as much of a line of the inputs as pays; pilot rows found the line.
+probabilities, with as much of a line of the inputs as pays.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from rff_stream.families.metric import behind, in_metric, matrix_of
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, SumRequest, Totals
 from rff_stream.families.windows_of_pilot import map_search, pilot_windows, searched_rows
 from rff_stream.features import FeatureMap
-from rff_stream.features.composed import encode_rows
+from rff_stream.features.composed import encode_rows, periods_of
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_choice import MapChoice
 from rff_stream.length_scales.map_search import search_map
@@ -128,8 +128,7 @@ class CellClasses:
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         features: Any = parameters.features
         n_rows, scales = pilot.without_copies(plan.n_rows), dict[str, Array]()
-        with single_threaded_blas():
-            line = OddsLine.of(pilot.x, pilot.y, pilot.w, pilot.classes)
+        given = pilot
         if not isinstance(features, LocalFeatures):
             pilot = pilot.with_bounded_inputs()
             cost = cell_cost(features, n_rows, len(inputs), parameters.planned)
@@ -143,7 +142,9 @@ class CellClasses:
                 cost, scales = cost_of_shape(cost, found.shape, n_rows), found.stored
             features = draw_cells(kernel, pilot, parameters, cost, encoding)
         scales["length_scale"] = features.length_scale
-        return features, scales if line is None else scales | line.stored
+        with single_threaded_blas():
+            line = OddsLine.of(given.x, given.y, given.w, given.classes, periods_of(features))
+        return features, scales | line.stored
 
     def statistic(self, request: SumRequest) -> Statistic:
         return ClassStatistic(CellStatistic.of(request), request.labels)
@@ -174,11 +175,14 @@ class CellClasses:
             _, posterior, scores = scored(
                 cell_evidence(totals.features, classes.moments, alpha=alpha)
             )
-        sides, line = _sides(scores), OddsLine.from_stored(totals.scales)
-        if line is None:
-            return CellLogOdds(posterior, calibrate(sides, codes, weights, counts))
-        x, line = rows[:, : len(classes.row.inputs)], line.over(classes.row.targets)
-        calibration = calibrate_beside_line(sides, x, line, codes, weights, counts)
+        names, x = classes.row.targets, rows[:, : len(classes.row.inputs)]
+        line = OddsLine.from_stored(totals.scales)
+        if line is None or len(x) >= line.n_rows or not set(names) <= set(line.classes):
+            with single_threaded_blas():
+                line = OddsLine.of(x, truth, weights, names, periods_of(totals.features))
+        calibration = calibrate_beside_line(
+            _sides(scores), x, line.over(names), codes, weights, counts
+        )
         return CellLogOdds(posterior, calibration)
 
     def least_loss(self, request: LossRequest) -> Descended:

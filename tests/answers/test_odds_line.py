@@ -9,7 +9,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import rff_stream as rs
-from rff_stream.answers.calibration import probabilities
+from rff_stream.answers.calibration import calibrate, probabilities
 from rff_stream.answers.odds_line import FOLDS, OddsLine, calibrate_beside_line
 from rff_stream.hashes import hash_values
 from rff_stream.moments.class_moments import one_hot
@@ -24,9 +24,7 @@ def classes_of_a_line(
 
 def line_of(X: np.ndarray, y: np.ndarray) -> OddsLine:
     names = [str(label) for label in np.unique(y)]
-    found = OddsLine.of(X, one_hot(y, len(names)), np.ones(len(y)), names)
-    assert found is not None
-    return found
+    return OddsLine.of(X, one_hot(y, len(names)), np.ones(len(y)), names)
 
 
 def losses(p: np.ndarray, y: np.ndarray) -> float:
@@ -76,18 +74,36 @@ def test_names_tell_which_class_a_slope_is_of(rng: Any) -> None:
 def test_a_line_is_stored(rng: Any) -> None:
     line = line_of(*classes_of_a_line(rng, 3000, 2, 3))
     again = OddsLine.from_stored({"length_scale": np.ones(2), **line.stored})
-    assert again is not None and again.classes == line.classes
+    assert again is not None and again.classes == line.classes and again.n_rows == 3000
     np.testing.assert_array_equal(again.slopes, line.slopes)
     np.testing.assert_array_equal(again.origin, line.origin)
     assert OddsLine.from_stored({"length_scale": np.ones(2)}) is None
 
 
-def test_no_line_is_sought_without_rows_or_inputs(rng: Any) -> None:
-    """Of two rows, of one class, or where no input varies."""
+def test_there_is_no_line_without_rows_or_inputs(rng: Any) -> None:
+    """Of two rows, of one class, or where no input varies: the deviation of 0.1 rounds to 1e-17."""
     X, y = classes_of_a_line(rng, 3000, 4, 2)
-    for x, codes in ((X[:2], np.array([0, 1])), (X, np.zeros(len(y), int)), (np.ones_like(X), y)):
-        classes = [str(label) for label in np.unique(codes)]
-        assert OddsLine.of(x, one_hot(codes, len(classes)), np.ones(len(x)), classes) is None
+    same = np.full_like(X, 0.1)
+    for x, codes in ((X[:2], np.array([0, 1])), (X, np.zeros(len(y), int)), (same, y)):
+        line = line_of(x, codes)
+        assert not line.slopes.any()
+        plain = calibrate(X[: len(x), :1], codes, np.ones(len(x)))
+        if len(np.unique(codes)) > 1:
+            found = calibrate_beside_line(X[: len(x), :1], x, line, codes, np.ones(len(x)))
+            assert found.line is None and found.slope == plain.slope
+
+
+def test_inputs_that_do_not_vary_or_repeat_have_no_slope(rng: Any) -> None:
+    X, y = classes_of_a_line(rng, 3000, 4, 2)
+    X[:, 1] = 0.1
+    line = OddsLine.of(X, one_hot(y, 2), np.ones(len(y)), ["0", "1"], {2: 24.0})
+    assert line.slopes[:, [0, 3]].all() and not line.slopes[:, [1, 2]].any()
+
+
+def test_the_order_of_rows_does_not_matter(rng: Any) -> None:
+    X, y = classes_of_a_line(rng, 3000, 4, 3)
+    order = rng.permutation(3000)
+    np.testing.assert_allclose(line_of(X, y).slopes, line_of(X[order], y[order]).slopes, rtol=1e-9)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -117,7 +133,7 @@ def test_a_line_of_noise_costs_next_to_nothing() -> None:
         rng = np.random.default_rng(seed)
         X, y = rng.normal(size=(1500, 5)), rng.integers(0, 2, 1500)
         line = OddsLine.of(X, one_hot(y, 2), np.ones(len(y)), ["0", "1"])
-        if line is not None:
+        if line.slopes.any():
             found = calibrate_beside_line(
                 rng.normal(size=(500, 1)), X[:500], line, y[:500], np.ones(500)
             )
@@ -158,7 +174,25 @@ def test_a_line_lives_with_its_model(many_rows: Any, tmp_path: Any) -> None:
     assert again._fitted.answer.log_odds.calibration.line.all()
     q = again.forget("more").predict_proba(X[4000:])
     np.testing.assert_allclose(q, p, rtol=1e-6, atol=1e-6)
-    with pytest.warns(UserWarning, match="Label -1 is new in this batch"):
-        fit.update(X[4000:4100], np.full(100, -1), batch="new")
-    found = fit._fitted.answer.log_odds.calibration.line
-    assert found.shape == (20, 4) and not found[:, 0].any() and found[:, 1:].all()
+
+
+def test_a_class_that_comes_later_has_a_slope(many_rows: Any) -> None:
+    """The sample finds the line again, although the rows of the map did not hold the class."""
+    X, y = many_rows
+    first = np.flatnonzero(y[:4000] > 0)
+    fit = model().fit(X[first], y[first])
+    with pytest.warns(UserWarning, match="Label 0 is new in this batch"):
+        fit.update(X[:4000][y[:4000] == 0], np.zeros((y[:4000] == 0).sum(), int), batch="new")
+    assert fit._fitted.answer.log_odds.calibration.line.all()
+    whole = model().fit(X[:4000], y[:4000])
+    ours, best = (losses(each.predict_proba(X[4000:]), y[4000:]) for each in (fit, whole))
+    assert ours < 1.1 * best
+
+
+def test_a_period_is_kept(rng: Any) -> None:
+    hours, v = rng.uniform(0, 24, 1000), rng.normal(size=1000)
+    y = 2 * np.sin(2 * np.pi * hours / 24) + v + rng.logistic(size=1000) > 0
+    fit = model(features=rs.Cells(64, 2, encode={"x0": rs.features.Periodic(24.0)}))
+    fit.fit(np.column_stack([hours, v]), y)
+    p = fit.predict_proba(np.column_stack([np.arange(-2, 3) * 24.0 + 5, np.zeros(5)]))
+    np.testing.assert_allclose(p, p[:1].repeat(5, axis=0), atol=1e-6)

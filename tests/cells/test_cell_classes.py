@@ -93,10 +93,7 @@ def test_labels_of_any_kind_grow_are_forgotten_and_stored(rng: Any, tmp_path: An
         fit.partial_fit(X[800:], names[800:])
     chosen = np.r_[np.flatnonzero(y[:800] < 2), np.arange(800, 1200)]
     again = model(features=fit.features_, length_scale="median").fit(X[chosen], names[chosen])
-    scores = [each.posterior_.mean(X) for each in (fit, again)]
-    np.testing.assert_allclose(*scores, atol=1e-6)
-    # The line is that of the rows which the map was drawn for, as the map is.
-    np.testing.assert_allclose(fit.predict_proba(X), again.predict_proba(X), atol=0.02)
+    np.testing.assert_allclose(fit.predict_proba(X), again.predict_proba(X), atol=1e-6)
     path = tmp_path / "model.zarr"
     fit.save(path, moments=True)
     loaded = rs.load(path)
