@@ -72,7 +72,8 @@ class OddsLine:
         such as an hour, has no slope. The order of the rows does not matter.
         """
         (_, d), n_classes = x.shape, y.shape[1]
-        few = np.lexsort((y.argmax(axis=1), hash_values(x)))[: MOST_VALUES // (d * n_classes)]
+        most = max(MOST_VALUES // (d * n_classes), 1)
+        few = np.lexsort((y.argmax(axis=1), hash_values(x)))[:most]
         x, y, w = x[few], y[few], w[few]
         origin, fold = x.mean(axis=0), folds_of(x)
         slopes = np.zeros((1 + FOLDS, d, n_classes))

@@ -128,7 +128,7 @@ class CellClasses:
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         features: Any = parameters.features
         n_rows, scales = pilot.without_copies(plan.n_rows), dict[str, Array]()
-        given = pilot
+        as_read = pilot  # as the rows of the sample, whose folds follow from every bit
         if not isinstance(features, LocalFeatures):
             pilot = pilot.with_bounded_inputs()
             cost = cell_cost(features, n_rows, len(inputs), parameters.planned)
@@ -143,7 +143,9 @@ class CellClasses:
             features = draw_cells(kernel, pilot, parameters, cost, encoding)
         scales["length_scale"] = features.length_scale
         with single_threaded_blas():
-            line = OddsLine.of(given.x, given.y, given.w, given.classes, periods_of(features))
+            line = OddsLine.of(
+                as_read.x, as_read.y, as_read.w, as_read.classes, periods_of(features)
+            )
         return features, scales | line.stored
 
     def statistic(self, request: SumRequest) -> Statistic:
