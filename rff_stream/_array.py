@@ -69,6 +69,16 @@ def is_named(value: Any, name: str) -> bool:
     return isinstance(value, str) and value == name
 
 
+def json_array(plain: Any) -> NDArray[np.int64]:
+    """Plain JSON values as an array of the bytes of their text, for a store of arrays alone."""
+    return np.frombuffer(json.dumps(plain).encode(), np.uint8).astype(np.int64)
+
+
+def json_in(array: Array) -> Any:
+    """The values that gave this array."""
+    return json.loads(array.astype(np.uint8).tobytes())
+
+
 def nested_arrays(arrays: Mapping[str, Array], start: str) -> dict[str, Array]:
     """Arrays whose names begin so, by the rest of their names: those of a part inside a whole."""
     return {n.removeprefix(start): a for n, a in arrays.items() if n.startswith(start)}

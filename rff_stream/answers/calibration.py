@@ -73,7 +73,7 @@ def calibrate(
     """
     binary, both = scores.shape[1] == 1, of_every_class(scores)
     w = weights * (WEIGHT / weights.sum())
-    targets = smooth_targets(codes, weights, counts, both.shape[1])
+    targets = _smooth_targets(codes, weights, counts, both.shape[1])
     found = _newton(both, targets, w, free=True)
     if found[0] < SLOWEST:
         found = _newton(both, targets, w, free=False)
@@ -88,7 +88,7 @@ def of_every_class(scores: Float64) -> Float64:
     return np.concatenate([np.zeros_like(scores), scores], axis=1)
 
 
-def smooth_targets(
+def _smooth_targets(
     codes: Array, weights: Float64, counts: Float64 | None, n_classes: int
 ) -> Float64:
     """(m, C): one-hot classes, less sure where few rows are behind them."""

@@ -2,7 +2,7 @@
 
 Least squares finds where classes meet, and not how odds grow from there. Where they grow along a
 line, logistic regression does: of pilot rows, before the pass, or of the rows of the sample where
-these are as many, or hold a class that the pilot did not:
+these are more, or hold a class that the pilot did not:
 
     Σ w log p(class | b + B₀ᵀx) − λ/2 ‖B₀‖² → max,    inputs over their standard deviation
 
@@ -13,7 +13,6 @@ and rows of the sample, each held out of both, say how much there is of it and o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
@@ -22,7 +21,7 @@ import numpy as np
 from scipy import optimize
 from scipy.special import log_softmax
 
-from rff_stream._array import Array, Float64, nested_arrays
+from rff_stream._array import Array, Float64, json_array, json_in, nested_arrays
 from rff_stream.answers.calibration import PRIOR, Calibration, calibrate, of_every_class
 from rff_stream.hashes import hash_values
 
@@ -55,7 +54,7 @@ class OddsLine:
     slopes: Float64  # B₀ (1 + FOLDS, d, C): of all rows, and without each fold; 0 where none is
     origin: Float64  # x̄ (d,)
     classes: tuple[str, ...]  # names of the C classes
-    n_rows: int
+    n_rows: int  # rows that it was found on, or some of which it was found on where they are many
 
     @classmethod
     def of(
@@ -71,13 +70,13 @@ class OddsLine:
         The loss at folds chooses λ, from the largest on while it falls. An input that ``repeats``,
         such as an hour, has no slope. The order of the rows does not matter.
         """
-        (_, d), n_classes = x.shape, y.shape[1]
+        (m, d), n_classes = x.shape, y.shape[1]
         most = max(MOST_VALUES // (d * n_classes), 1)
         few = np.lexsort((y.argmax(axis=1), hash_values(x)))[:most]
         x, y, w = x[few], y[few], w[few]
         origin, fold = x.mean(axis=0), folds_of(x)
         slopes = np.zeros((1 + FOLDS, d, n_classes))
-        line = cls(slopes, origin, tuple(classes), len(few))
+        line = cls(slopes, origin, tuple(classes), m)
         kept = (x != x[:1]).any(axis=0)  # of equal values the rounded deviation is no 0
         kept[list(repeats)] = False
         if n_classes < 2 or not kept.any() or len(np.unique(fold)) < FOLDS:
@@ -85,15 +84,11 @@ class OddsLine:
         spread = x[:, kept].std(axis=0)
         u = (x[:, kept] - origin[kept]) / spread
         loss = _LineLoss(u, y, w * (len(few) / w.sum()))
-        parts = [(loss.part(fold != k), loss.part(fold == k)) for k in range(FOLDS)]
         points = [np.zeros((1 + u.shape[1], n_classes))] * FOLDS
         best = chosen = np.inf
         for penalty in (np.inf, *PENALTIES):
-            found = [
-                others.least(penalty, start)
-                for (others, _), start in zip(parts, points, strict=True)
-            ]
-            held_out = sum(own.at(point) for (_, own), point in zip(parts, found, strict=True))
+            found = [loss.part(fold != k).least(penalty, start) for k, start in enumerate(points)]
+            held_out = sum(loss.part(fold == k).at(point) for k, point in enumerate(found))
             if held_out >= best:
                 break
             best, chosen, points = held_out, penalty, found
@@ -123,9 +118,12 @@ class OddsLine:
     @property
     def stored(self) -> dict[str, Array]:
         """The line as arrays, for :meth:`from_stored`."""
-        names = np.frombuffer(json.dumps(self.classes).encode(), np.uint8).astype(np.int64)
-        own = {"slopes": self.slopes, "origin": self.origin, "classes": names}
-        own["n_rows"] = np.array(self.n_rows)
+        own = {
+            "slopes": self.slopes,
+            "origin": self.origin,
+            "classes": json_array(self.classes),
+            "n_rows": np.array(self.n_rows),
+        }
         return {f"{LINE}_{name}": values for name, values in own.items()}
 
     @classmethod
@@ -134,9 +132,8 @@ class OddsLine:
         own = nested_arrays(arrays, f"{LINE}_")
         if not own:
             return None
-        names = json.loads(own["classes"].astype(np.uint8).tobytes())
-        slopes, origin = np.asarray(own["slopes"]), np.asarray(own["origin"])
-        return cls(slopes, origin, tuple(names), int(own["n_rows"]))
+        classes = tuple(json_in(own["classes"]))
+        return cls(own["slopes"], own["origin"], classes, int(own["n_rows"]))
 
 
 def folds_of(x: Array) -> Array:
@@ -154,7 +151,8 @@ def calibrate_beside_line(
 ) -> Calibration:
     """a, b and c of least log-loss of held-out scores (m, K) beside a line of their rows x (m, d).
 
-    For a·f + c·l the log-loss of a calibrated sum falls and rises once along the angle of (a, c).
+    The log-loss is convex in a, b and c, so along the angle of (a, c) its least value has one
+    minimum.
     """
     along, B = line.held_out(x), line.slopes[0]
     if scores.shape[1] == 1:

@@ -128,7 +128,7 @@ class CellClasses:
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         features: Any = parameters.features
         n_rows, scales = pilot.without_copies(plan.n_rows), dict[str, Array]()
-        as_read = pilot  # as the rows of the sample, whose folds follow from every bit
+        as_read = pilot  # far values not bounded, as in the sample: folds follow from values
         if not isinstance(features, LocalFeatures):
             pilot = pilot.with_bounded_inputs()
             cost = cell_cost(features, n_rows, len(inputs), parameters.planned)
@@ -179,7 +179,7 @@ class CellClasses:
             )
         names, x = classes.row.targets, rows[:, : len(classes.row.inputs)]
         line = OddsLine.from_stored(totals.scales)
-        if line is None or len(x) >= line.n_rows or not set(names) <= set(line.classes):
+        if line is None or len(x) > line.n_rows or not set(names) <= set(line.classes):
             with single_threaded_blas():
                 line = OddsLine.of(x, truth, weights, names, periods_of(totals.features))
         calibration = calibrate_beside_line(

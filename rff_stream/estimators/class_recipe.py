@@ -224,10 +224,7 @@ class ClassRecipe(Recipe):
 
     def draw(self, request: PassRequest) -> DrawnMap:
         seed = seed_of(self.params.random_state)
-        rows = request.plan.pilot_rows // PILOT_BLOCKS
-        cells = request.plan.cost.all_cells
-        pilot, labels = request.reading.class_pilot(seed, rows=rows, cells=cells)
-        return self.draw_for(request, named(pilot, request.opened, labels), seed)
+        return self.draw_for(request, class_pilot(request, seed)[0], seed)
 
     def draw_for(self, request: PassRequest, pilot: Pilot, seed: int) -> DrawnMap:
         """The map, drawn for the pilot or that of the fit before, and the row without classes."""
@@ -251,18 +248,16 @@ class ClassRecipe(Recipe):
 
     def read(self, request: PassRequest) -> ClassPass:
         """Pilot, map and class moments by fold, under the labels that were given."""
-        reading, plan, checkpoint = request.reading, request.plan, request.checkpoint
+        plan, checkpoint = request.plan, request.checkpoint
         drawn = None if checkpoint is None else unpack_map(checkpoint)
         seed = seed_of(self.params.random_state)
         if drawn is not None and checkpoint is not None and checkpoint.store is not None:
             drawn = replace(drawn, row=class_row(drawn.row, ()))
             seed = int(checkpoint.store.header[SEED])
-        rows, cells = plan.pilot_rows // PILOT_BLOCKS, plan.cost.all_cells
-        pilot, labels = reading.class_pilot(seed, rows=rows, cells=cells)
-        met = tuple(as_label(request.opened, label) for label in labels)
+        pilot, labels, met = class_pilot(request, seed)
         request = replace(request, plan=self.plan_of_classes(request, len(labels)))
         if drawn is None:
-            drawn = self.draw_for(request, named(pilot, request.opened, labels), seed)
+            drawn = self.draw_for(request, pilot, seed)
         if request.finds_sizes:
             plan = self.plan_of_classes(request, len(labels), drawn.features)
             request = replace(request, plan=plan)
@@ -449,6 +444,14 @@ def classes_of(fitted: Fitted) -> ClassMoments:
     return whole
 
 
+def class_pilot(request: PassRequest, seed: int) -> tuple[Pilot, tuple[Any, ...], tuple[Any, ...]]:
+    """The pilot, y one-hot over its classes; and their labels, as rows hold them and as given."""
+    rows, cells = request.plan.pilot_rows // PILOT_BLOCKS, request.plan.cost.all_cells
+    pilot, labels = request.reading.class_pilot(seed, rows=rows, cells=cells)
+    met = tuple(as_label(request.opened, label) for label in labels)
+    return replace(pilot, classes=tuple(map(str, met))), labels, met
+
+
 def over_classes(pilot: Pilot, met: tuple[Any, ...], labels: tuple[Any, ...]) -> Pilot:
     """Pilot rows of these labels, y one-hot over them; its own y is over those that it met.
 
@@ -461,7 +464,8 @@ def over_classes(pilot: Pilot, met: tuple[Any, ...], labels: tuple[Any, ...]) ->
         if label in met:
             y[:, i] = pilot.y[:, met.index(label)]
     rows = y.any(axis=1)
-    return replace(pilot, x=pilot.x[rows], y=y[rows], w=pilot.w[rows])
+    names = tuple(map(str, labels))
+    return replace(pilot, x=pilot.x[rows], y=y[rows], w=pilot.w[rows], classes=names)
 
 
 def warn_of_neighbours(classes: ClassMoments, answer: ClassAnswer) -> None:
@@ -596,11 +600,6 @@ def as_written(opened: Opened, label: Any) -> Any:
 def as_label(opened: Opened, written: Any) -> Any:
     """The label that the rows hold in this form."""
     return written if opened.class_labels is None else opened.class_labels.tolist()[int(written)]
-
-
-def named(pilot: Pilot, opened: Opened, written: Sequence[Any]) -> Pilot:
-    """The pilot with the names of its classes, as those of targets."""
-    return replace(pilot, classes=tuple(str(as_label(opened, label)) for label in written))
 
 
 def under_labels(opened: Opened, part: ClassMoments) -> ClassMoments:

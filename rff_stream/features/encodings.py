@@ -335,11 +335,6 @@ class Sphere(Encoding):
     def n_components(self) -> int:
         return 3
 
-    @property
-    def periods(self) -> Mapping[int, float]:
-        """A turn of the longitude."""
-        return {1: 360.0}
-
     def _encode(self, x: Float64) -> Float64:
         latitude = np.radians(np.ascontiguousarray(x[:, 0]))
         beyond = np.flatnonzero(np.abs(x[:, 0]) > POLE)

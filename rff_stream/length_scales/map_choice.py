@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
-from rff_stream._array import Array, Float64
+from rff_stream._array import Array, Float64, json_array, json_in
 from rff_stream.errors import warn
 from rff_stream.features.linear_trend import LinearTrend
 from rff_stream.features.normal_scores import NormalScores
@@ -103,7 +102,7 @@ class MapChoice:
         if self.budget is not None:
             plain["seconds"], plain["limit"] = self.budget.spent, self.budget.limit
             plain["not_begun"] = self.budget.left_out
-        return np.frombuffer(json.dumps(plain).encode(), np.uint8).astype(np.int64)
+        return json_array(plain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,7 @@ class SearchRecord:
     @classmethod
     def of(cls, packed: Array) -> SearchRecord:
         """The record of a search from its bytes."""
-        plain = json.loads(bytes(packed.astype(np.uint8)))
+        plain = json_in(packed)
         plain["trials"] = tuple(Trial(**each) for each in plain["trials"])
         return cls(**plain | {"not_begun": tuple(plain.get("not_begun", ()))})
 

@@ -15,10 +15,8 @@ from rff_stream.hashes import hash_values
 from rff_stream.moments.class_moments import one_hot
 
 
-def classes_of_a_line(
-    rng: Any, n: int, d: int, n_classes: int, size: float = 2.0
-) -> tuple[np.ndarray, np.ndarray]:
-    X, B = rng.normal(size=(n, d)), rng.normal(size=(d, n_classes)) * size / np.sqrt(d)
+def classes_of_a_line(rng: Any, n: int, d: int, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    X, B = rng.normal(size=(n, d)), rng.normal(size=(d, n_classes)) * 2 / np.sqrt(d)
     return X, (X @ B + rng.gumbel(size=(n, n_classes))).argmax(axis=1)
 
 
