@@ -158,11 +158,15 @@ def angle(matrix: np.ndarray, truth: np.ndarray) -> float:
 def made_rows(asked: argparse.Namespace) -> None:
     """Angles and errors for each number of rows."""
     print(
-        f"{'rows, seed':>14} {'metric':>7} {'angle of it':>12} {'of M':>7} {'RMSE/noise':>11} CPU s"
+        f"{'rows, seed':>14} {'metric':>7} {'angle of it':>12} {'of M':>7} {'RMSE/noise':>11} "
+        f"{'inside':>7} CPU s"
     )
     for n in map(int, asked.made.split(",")):
         for seed in map(int, asked.seeds.split(",")):
             X, y, truth = made(n + N_TEST, seed)
+            along = X @ truth
+            low, high = along[:n].min(axis=0), along[:n].max(axis=0)
+            inside = ((along[n:] >= low) & (along[n:] <= high)).all(axis=1)
             for name in (asked.metrics or "none,auto,full,auto step").split(","):
                 metric, words = METRICS[name.removesuffix(" step")], ""
                 started = time.process_time()
@@ -174,7 +178,8 @@ def made_rows(asked: argparse.Namespace) -> None:
                     error = step.standard_errors.max()
                     words = f" k = {step.n_directions}, standard error {error:.3f}"
                 seconds = time.process_time() - started
-                error = np.sqrt(np.mean((model.predict(X[n:]) - y[n:]) ** 2)) / NOISE
+                squares = ((model.predict(X[n:]) - y[n:]) / NOISE) ** 2
+                error, near = np.sqrt(squares.mean()), np.sqrt(squares[inside].mean())
                 encoding = getattr(model.features_, "encoding", None)
                 found = np.nan
                 if isinstance(encoding, Projection):
@@ -182,7 +187,7 @@ def made_rows(asked: argparse.Namespace) -> None:
                 M = rs.inspect.gradient_outer_product(model, X[:n]).matrix()
                 print(
                     f"{n:>10}, {seed:2} {name:>9} {found:10.3f} {angle(M, truth):7.3f} "
-                    f"{error:11.3f} {seconds:5.1f}{words}",
+                    f"{error:11.3f} {near:7.3f} {seconds:5.1f}{words}",
                     flush=True,
                 )
 
