@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
+from scipy.special import polygamma
 
 from rff_stream._array import Array, Float64
 
@@ -44,6 +46,7 @@ class Profile:
     names: tuple[str, ...]
     values: Float64  # (J,), NaN where a number is not defined
     variances: Float64  # (J,)
+    n_sampled: int  # rows that they are of
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,7 @@ def profile(
     share = rows / seen if seen else np.nan
     found.append(("share of rows used", share, share * (1 - share) / max(seen, 1)))
     names, values, variances = zip(*found, strict=True)
-    return Profile(tuple(names), np.array(values), np.array(variances))
+    return Profile(tuple(names), np.array(values), np.array(variances), len(x))
 
 
 def look_at(
@@ -134,15 +137,15 @@ def look_at(
     -----
     With J numbers the p-value is J times the smallest (Bonferroni). An earlier batch is left out
     if it is unlike the others at 0.01 for all of them, the largest first, and at most a third: so
-    one bad batch neither hides the next one nor makes good ones look bad.
+    one bad batch neither hides the next one nor makes good ones look bad. Batches without rows tell
+    nothing, and a number is compared with the batches in which it is defined.
     """
+    reference = [(id, each) for id, each in reference if each.n_sampled]
     if len(reference) < FEWEST:
         return Look(name, n_rows, 1.0, level, (), len(reference))
-    values = np.stack([each.values for _, each in reference])
-    chance = np.stack([each.variances for _, each in reference])
-    kept = _without_outliers(values, chance)
-    values, chance = values[kept], chance[kept]
-    mean, spread, each = _compare(new.values, new.variances, values, chance)
+    kept = _without_outliers(Numbers.of([each for _, each in reference]))
+    own = [each for (_, each), stays in zip(reference, kept, strict=True) if stays]
+    mean, spread, each = Numbers.of(own).compare(new)
     known = np.isfinite(each)
     count = max(int(known.sum()), 1)
     order = np.argsort(np.where(known, each, 2.0), kind="stable")
@@ -153,7 +156,7 @@ def look_at(
     )
     least = float(each[order[0]]) if known.any() else 1.0
     left = tuple(id for (id, _), stays in zip(reference, kept, strict=True) if not stays)
-    return Look(name, n_rows, min(1.0, count * least), level, moved, len(values), left)
+    return Look(name, n_rows, min(1.0, count * least), level, moved, len(own), left)
 
 
 def level_of_look(alpha: float, number: int) -> float:
@@ -168,35 +171,81 @@ def level_of_look(alpha: float, number: int) -> float:
     return float(alpha / 2**block / first)
 
 
-def _compare(
-    new: Array, new_chance: Array, values: Array, chance: Array
-) -> tuple[Float64, Float64, Float64]:
-    """Mean (J,) and deviation of a normal batch by n others (n, J), and the p-value of each."""
-    n = len(values)
-    mean, between = values.mean(axis=0), values.var(axis=0, ddof=1)
-    # Few batches may agree by luck: their variance is at least that by chance of their rows.
-    floor = np.maximum(chance.mean(axis=0), new_chance)
-    spread = np.sqrt(np.maximum(between, floor) * (1 + 1 / n))
-    return mean, spread, _p_values(new, mean, spread, n)
+@dataclass(frozen=True, slots=True, eq=False)
+class Numbers:
+    """Those of n batches, and what chance of their rows does; 0 where a number is not defined."""
+
+    known: Array  # (n, J)
+    values: Float64  # (n, J)
+    chance: Float64  # (n, J): variances
+    n_sampled: Float64  # (n, 1)
+
+    @classmethod
+    def of(cls, batches: Sequence[Profile]) -> Numbers:
+        """Those of some batches."""
+        values = np.stack([each.values for each in batches])
+        chance = np.stack([each.variances for each in batches])
+        known = np.isfinite(values)
+        rows = np.array([[max(each.n_sampled, 1)] for each in batches], float)
+        return cls(known, np.where(known, values, 0.0), np.where(known, chance, 0.0), rows)
+
+    def compare(self, new: Profile) -> tuple[Float64, Float64, Float64]:
+        """Mean (J,) and deviation of a normal batch by n others, and the p-value of each number."""
+        n, total = self.known.sum(axis=0), self.values.sum(axis=0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean = total / n
+            squares = np.sum(self.known * (self.values - mean) ** 2, axis=0)
+        within = self.chance.sum(axis=0), (self.chance * self.n_sampled).sum(axis=0)
+        spread = _spread(squares, n, within, new.variances, max(new.n_sampled, 1))
+        return mean, spread, _p_values(new.values, mean, spread, n)
+
+    def left_out(self) -> Float64:
+        """p-values (n, J) of each batch beside the others, from sums of all."""
+        count = self.known.sum(axis=0)
+        others = count - self.known
+        total, rows = self.values.sum(axis=0), self.chance * self.n_sampled
+        with np.errstate(divide="ignore", invalid="ignore"):
+            middle, mean = total / count, (total - self.values) / others
+            off = np.where(self.known, self.values - middle, 0.0)
+            squares = (off**2).sum(axis=0) - off**2 * count / others
+        within = self.chance.sum(axis=0) - self.chance, rows.sum(axis=0) - rows
+        spread = _spread(np.maximum(squares, 0), others, within, self.chance, self.n_sampled)
+        return _p_values(np.where(self.known, self.values, np.nan), mean, spread, others)
 
 
-def _p_values(values: Array, mean: Array, spread: Array, n: int) -> Float64:
-    """Of numbers beside the mean of n others; NaN where a number is not defined."""
+def _spread(
+    squares: Float64, n: Array, within: tuple[Float64, Float64], own: Float64, rows: Any
+) -> Float64:
+    """Deviation of a normal batch of so many rows, by n others.
+
+    ``squares`` are Σ (value − mean)² of the others, and ``within`` Σ v and Σ m v of their variances
+    v by chance of m rows each. Few batches may agree by luck, and a small one varies more: the
+    variance is at least that by chance of the rows of either.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        floor = np.maximum(within[0] / n, within[1] / n / rows)
+        floor = np.fmax(floor, own)
+        return np.asarray(np.sqrt(np.maximum(squares / (n - 1), floor) * (1 + 1 / n)))
+
+
+def _p_values(values: Array, mean: Array, spread: Array, n: Array) -> Float64:
+    """Of numbers beside the mean of n others; NaN where a number is not defined in enough."""
     off = np.abs(values - mean)
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(off <= 1e-9 * np.abs(mean), 0.0, off / spread)
-    p = 2 * stats.t.sf(t, min(n - 1, FREEDOM))
-    return np.asarray(np.where(np.isfinite(off), p, np.nan))
+    p = 2 * stats.t.sf(t, np.clip(n - 1, 1, FREEDOM))
+    return np.asarray(np.where(np.isfinite(off) & (n >= FEWEST), p, np.nan))
 
 
-def _without_outliers(values: Array, chance: Array) -> Array:
+def _without_outliers(numbers: Numbers) -> Array:
     """Which batches (n,) stay: each is compared with the others, and the worst goes, one by one."""
-    kept = np.ones(len(values), bool)
-    for _ in range(int(MOST_OUT * len(values))):
+    kept = np.ones(len(numbers.values), bool)
+    for _ in range(int(MOST_OUT * len(kept))):
         rows = np.flatnonzero(kept)
         if len(rows) <= FEWEST:
             break
-        p = _left_out(values[rows], chance[rows])
+        parts = numbers.known, numbers.values, numbers.chance, numbers.n_sampled
+        p = Numbers(*(each[rows] for each in parts)).left_out()
         count = max(int(np.isfinite(p).any(axis=0).sum()), 1) * len(rows)
         least = np.where(np.isfinite(p), p, 1.0).min(axis=1)
         if count * least.min() > OUTLIER:
@@ -205,28 +254,16 @@ def _without_outliers(values: Array, chance: Array) -> Array:
     return kept
 
 
-def _left_out(values: Array, chance: Array) -> Float64:
-    """p-values (n, J) of each batch beside the n − 1 others, from sums of all."""
-    n = len(values)
-    others = n - 1
-    total, middle = values.sum(axis=0), values.mean(axis=0)
-    mean = (total - values) / others
-    squares = ((values - middle) ** 2).sum(axis=0) - (values - middle) ** 2 * n / others
-    between = np.maximum(squares, 0) / (others - 1)
-    floor = np.maximum((chance.sum(axis=0) - chance) / others, chance)
-    spread = np.sqrt(np.maximum(between, floor) * (1 + 1 / others))
-    return _p_values(values, mean, spread, others)
-
-
 def _mean_and_deviation(name: str, values: Array) -> list[tuple[str, float, float]]:
     """Mean and log standard deviation of a column, with their variances by chance."""
     m = len(values)
     mean = float(values.mean()) if m else np.nan
     deviation = float(values.std(ddof=1)) if m > 1 else np.nan
     by_chance = deviation**2 / m if m > 1 else 0.0
+    of_spread = float(polygamma(1, max(m - 1, 1) / 2)) / 4  # of half a log χ² of m − 1 degrees
     return [
         (f"mean of {name}", mean, by_chance),
-        (f"log spread of {name}", _log(deviation), 1 / (2 * max(m - 1, 1))),
+        (f"log spread of {name}", _log(deviation), of_spread),
     ]
 
 

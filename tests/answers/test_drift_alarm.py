@@ -116,6 +116,43 @@ def test_one_bad_day_in_the_reference_neither_hides_nor_spreads():
     assert look_at("bad", day(rng, 30.0), 100, past, 1e-4).moved[0].name == "mean of b"
 
 
+def test_a_batch_without_rows_is_no_reference():
+    """One header without rows had switched all alarms off."""
+    rng = np.random.default_rng(0)
+    past = [(f"d{i}", day(rng)) for i in range(12)]
+    x = np.empty((0, 3))
+    nothing = profile(["a", "b", "c"], x, x[:, :1], x[:, :1], ["t"], (0, 0))
+    new = day(rng, 30.0)
+    assert look_at("new", new, 100, [*past, ("none", nothing)], 1e-4) == look_at(
+        "new", new, 100, past, 1e-4
+    )
+    assert look_at("none", nothing, 0, past, 1e-4).p_value == 1
+
+
+def test_a_number_is_compared_with_the_batches_in_which_it_is_defined():
+    """One row has no spread and no correlation."""
+    rng = np.random.default_rng(0)
+    past = [(f"d{i}", day(rng)) for i in range(12)]
+    x = rng.normal(size=(1, 3))
+    one = profile(["a", "b", "c"], x, x[:, :1], 0.1 * x[:, :1], ["t"], (1, 1))
+    wide = rng.normal(size=(100, 3)) * [1, 8, 1]
+    new = profile(["a", "b", "c"], wide, wide[:, :1], 0.1 * wide[:, :1], ["t"], (100, 100))
+    assert look_at("", new, 100, [*past, ("one", one)], 1e-4).moved[0].name == "log spread of b"
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 3])
+def test_few_rows_of_a_normal_day_raise_no_alarm(n_rows):
+    """A mean of few rows varies more than those of the days before: of 1 row .96 had an alarm."""
+    rng = np.random.default_rng(n_rows)
+    past, found = [(f"d{i}", day(rng)) for i in range(12)], 0
+    for _ in range(200):
+        x = rng.normal(size=(n_rows, 3)) + 0.3 * rng.normal(size=3)
+        residuals = 0.1 * rng.normal(size=(n_rows, 1))
+        few = profile(["a", "b", "c"], x, x[:, :1], residuals, ["t"], (n_rows, n_rows))
+        found += look_at("", few, n_rows, past, 0.01).alarm
+    assert found <= stats.binom.ppf(0.999, 200, 0.01)
+
+
 def test_a_constant_input_that_changes_is_found():
     rng = np.random.default_rng(1)
 
