@@ -66,10 +66,10 @@ class ClassPredictor:
         return 1
 
     def __call__(self, x: Array) -> Float64:
-        """Class numbers (n, 1) of rows (n, d)."""
+        """Class numbers (n, 1) of rows (n, d); NaN where an input is missing."""
         odds = self.log_odds(x)
         best = odds > 0 if self.log_odds.width == 1 else odds.argmax(axis=1)[:, None]
-        return np.asarray(best.astype(np.float64))
+        return np.where(np.isnan(odds[:, :1]), np.nan, best)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -301,17 +301,23 @@ def plain_answer(model: Any, data: Any, storage_options: Any = None) -> Any:
 
 def probabilities_of(model: Any, data: Any, storage_options: Any) -> Any:
     """What a classifier says of each class."""
+    require_classes(model)
+    return model.predict_proba(data, storage_options=storage_options)
+
+
+def require_classes(model: Any) -> None:
+    """Refuse probabilities of a model without classes."""
     if not hasattr(model, "predict_proba"):
         raise ModelError(
             f"--probabilities are those of classes, which a {type(model).__name__} has not. Fit a "
             "model with --classify logistic."
         )
-    return model.predict_proba(data, storage_options=storage_options)
 
 
 def columns_of(model: Any, uncertainty: Uncertainty, probabilities: bool) -> tuple[str, ...]:
     """Names of what is predicted, in the order of the columns of an array of rows."""
     if probabilities:
+        require_classes(model)
         from rff_stream.estimators.classifier import names_of
 
         return names_of(model, "probability")

@@ -22,7 +22,10 @@ from rff_stream.store.local import check_apart, local_path, open_files
 from rff_stream.store.zarr_files import MAX_JSON, parse_loosely
 from rff_stream.text_formatting import redact_url
 
-OTHER_ENDINGS = (".nc", ".nc4", ".csv", ".parquet", ".json", ".npy", ".h5")
+OTHER_ENDINGS = (
+    ".nc", ".nc4", ".csv", ".tsv", ".txt", ".xls", ".xlsx", ".ods", ".parquet", ".orc", ".json",
+    ".jsonl", ".npy", ".npz", ".h5", ".hdf5", ".gz", ".zip",
+)  # fmt: skip
 """Names of files that a Zarr store would be taken for."""
 
 

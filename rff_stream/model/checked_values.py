@@ -152,16 +152,17 @@ def with_plain_labels(estimator: Any, data: Selection) -> Selection:
 
 
 def labels_beside(estimator: Any, data: Selection) -> tuple[Array, Array]:
-    """Labels (n,) of rows in memory as they are, and which of them are there."""
+    """Labels (n,) of rows in memory, and which of them are there: "" is missing, as in files."""
     from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-    y = times_as_labels(column_or_1d(data.y, warn=True))
+    y = column_or_1d(data.y, warn=True)
+    y = times_as_labels(y.astype(object) if y.dtype.kind == "T" else y)
     check_consistent_length(data.X, y)
-    there = np.array([label is not None and label == label for label in y], bool)
+    there = np.array([label is not None and label == label and label != "" for label in y], bool)
     if estimator.missing_rows == "error" and not there.all():
         raise ValueError(
-            f"Input y contains NaN: {(~there).sum()} labels are missing. Leave such rows out with "
-            'missing_rows="drop".'
+            f"Input y contains NaN, None or '': {(~there).sum()} labels are missing. Leave such "
+            'rows out with missing_rows="drop", or name that class.'
         )
     if y.dtype.kind == "f" and np.isinf(y).any():
         raise ValueError(

@@ -69,12 +69,17 @@ def test_what_predictions_cannot_be_is_refused_first(data: Path, tmp_path: Path)
     model = tmp_path / "model.zarr"
     words = ["--target", "wave", "--inputs", "wind", "--n-components", 8, "--model", model]
     assert run("fit", data, *words).exit_code == 0
+    table = tmp_path / "table.csv"
+    xr.open_zarr(data, consolidated=False).load().to_dataframe().to_csv(table, index=False)
     for asked, code, message in (
         (["--output", tmp_path / "out.nc"], 2, r"out.nc ends in .nc, but a Zarr store is written"),
         (["--output", tmp_path / "out.zarr", "--std", "--probabilities"], 2, "Give one of them"),
+        (["--output", tmp_path / "out.xlsx"], 2, r"out.xlsx ends in .xlsx, but a Zarr store"),
         (["--output", tmp_path / "out.zarr", "--probabilities"], 4, "--classify logistic"),
+        (["--output", tmp_path / "out.csv", "--probabilities"], 4, "--classify logistic"),
     ):
-        refused = run("predict", model, data, *asked)
+        rows = table if str(asked[1]).endswith(".csv") else data
+        refused = run("predict", model, rows, *asked)
         assert refused.exit_code == code and message in refused.stderr
         assert not (tmp_path / "out.nc").exists() and not (tmp_path / "out.zarr").exists()
 
@@ -88,3 +93,13 @@ def test_a_label_without_classify_is_refused_and_a_loss_named(data: Path) -> Non
     assert unknown.exit_code == 2 and "'squared', 'logistic'" in unknown.stderr
     planned = run("plan", data, "--target", "kind", "--classify", "squared", "--json")
     assert planned.exit_code == 0 and json.loads(planned.stdout)["n_rows"] == 600
+
+
+def test_a_row_of_a_table_without_an_input_has_no_label(data: Path, tmp_path: Path) -> None:
+    """It had the first class."""
+    model, table, output = (tmp_path / name for name in ("model.zarr", "rows.csv", "out.csv"))
+    words = ["--target", "kind", "--n-components", 8, "--classify", "squared", "--model", model]
+    assert run("fit", data, *words).exit_code == 0
+    table.write_text("wind,wave\n11,1\n,1\n1,1\n")
+    assert run("predict", model, table, "--output", output).exit_code == 0
+    assert output.read_text().split("\n")[1:4] == ['"storm"', '""', '"calm"']

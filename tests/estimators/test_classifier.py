@@ -400,10 +400,33 @@ def test_missing_labels_are_dropped_or_named(rng):
     X, y = rings(rng, 100, 2)
     names = np.array(["a", "b"])[y].astype(object)
     names[3] = None
-    with pytest.raises(ValueError, match=r"contains NaN: 1 labels.*missing_rows="):
+    with pytest.raises(ValueError, match=r"contains NaN, None or '': 1 labels.*missing_rows="):
         rs.KernelClassifier(**QUIET).fit(X, names)
     model = rs.KernelClassifier(missing_rows="drop", **QUIET).fit(X, names)
     assert (model.n_rows_, model.n_missing_) == (99, 1)
+    text = np.where(names == None, "", names).astype(str)  # noqa: E711 -- as in a frame or a file
+    for labels in (text, np.array(text.tolist(), np.dtypes.StringDType())):
+        model = rs.KernelClassifier(missing_rows="drop", **QUIET).fit(X, labels)
+        assert (model.n_rows_, model.classes_.tolist()) == (99, ["a", "b"])
+        with pytest.raises(ValueError, match=r"NaN, None or '': 1 labels are missing"):
+            rs.KernelClassifier(**QUIET).fit(X, labels)
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+@pytest.mark.parametrize("kinds", [["a", "b"], [False, True], [5, 6, 7]], ids=str)
+def test_a_row_without_an_input_has_no_label(rng, kinds, loss):
+    """It had the first class."""
+    X, y = rings(rng, 90, len(kinds))
+    labels = np.array(kinds)[y]
+    model = rs.KernelClassifier(loss, missing_rows="drop", **QUIET).fit(X, labels)
+    hole = X.copy()
+    hole[:3, 1] = np.nan
+    found = model.predict(hole)
+    assert (found[3:] == model.predict(X)[3:]).all() and np.isnan(
+        model.predict_proba(hole)[:3]
+    ).all()
+    assert (found[:3] == "").all() if kinds[0] == "a" else np.isnan(found[:3]).all()
+    assert model.score(hole, labels) == model.score(X[3:], labels[3:])
 
 
 def test_labels_of_dask_have_no_name_of_their_graph(rng):
