@@ -113,6 +113,8 @@ class _RunCovariances:
     def of(cls, moments: Moments | Mapping[Any, Moments], split: int) -> _RunCovariances:
         parts = list(moments.values()) if isinstance(moments, Mapping) else [moments]
         parts = [part for part in parts if part.n]
+        if not parts:
+            raise ValueError("No rows were given, and dependence is that of rows. Collect some.")
         whole = total(parts)
         row = whole.row
         if not 0 < split < row.n_features:

@@ -94,8 +94,9 @@ def mmd(
     The test is exact for independent rows in sub-sums of equal weight. The distance of a split is
     measured in units of √(1/n_a + 1/n_b), n = (Σw)²/Σw², so weights may be in another unit in each
     sample, and p = 0.05 is also right for samples of very different sizes. Smaller p-values are
-    then too small: of 200 rows against 2,200, 0.8 % were below 0.002. Runs must be long compared with the correlation length of the rows: for 2,000
-    rows of autocorrelation 0.8 without drift, 6 % of p-values are below 0.05.
+    then too small: of 200 rows against 2,200, 0.8 % were below 0.002. Runs must be long compared
+    with the correlation length of the rows: for 2,000 rows of autocorrelation 0.8 without drift,
+    6 % of p-values are below 0.05.
 
     Copies of a row are one row of their summed weight: with c of each, a mean varies as that of
     n/c rows. Where runs are permuted, the squared distances of chance are c times as large, as if
@@ -287,9 +288,7 @@ def _at_most(sums: Float64, most: int) -> Float64:
 
 
 def _raw(sums: Float64, moments: Moments) -> Float64:
-    """Sub-sums [Σwz, Σw] (K, R + 1) of the raw map; weights add up to (Σw)²/Σw², the rows that
-    as many of equal weight tell as much as.
-    """
+    """Sub-sums [Σwz, Σw] (K, R + 1) of the raw map, of weights that add up to n = (Σw)²/Σw²."""
     raw = sums[:, :-1] + sums[:, -1:] * moments.row.feature_origin
     unit = moments.squared_weight / moments.weight
     return np.column_stack([raw, sums[:, -1]]) / unit

@@ -71,7 +71,13 @@ def checked_box(box: Any, d: int) -> Float64:
     Raises TypeError or ValueError: they are none.
     """
     array_of(f"an array of numbers (2, {d}): lowest values, highest values", 2, d).check("box", box)
-    return np.asarray(box, np.float64)
+    found = np.asarray(box, np.float64)
+    if not (np.isfinite(found).all() and (found[0] < found[1]).all()):
+        raise ValueError(
+            f"box is {found.tolist()}, but its first row holds lowest values and its second row "
+            "higher ones, all of them finite. Correct it."
+        )
+    return found
 
 
 def axes(ax: Axes | None) -> Axes:
@@ -224,7 +230,7 @@ def box_around(x: Array, margin: float = MARGIN) -> Float64:
 
 
 def same_rows(**columns: Any) -> list[Float64]:
-    """Arrays (n,) of numbers, by name, that have a finite number and are equally long.
+    """Arrays (n,) of numbers or NaN, by name, that have a finite number and are equally long.
 
     Raises ValueError: other values, or of other lengths.
     """
@@ -238,6 +244,11 @@ def same_rows(**columns: Any) -> list[Float64]:
             raise ValueError(
                 f"{name} is of type {type(values).__name__} or holds no finite number, but this "
                 f"picture takes an array of numbers (n,). Give one a row."
+            )
+        if np.isinf(own).any():
+            raise ValueError(
+                f"{name} holds {int(np.isinf(own).sum()):,} infinite values, which have no place "
+                "in a picture. Leave these rows out, or make them NaN."
             )
         found.append(own.ravel())
     sizes = {name: len(own) for name, own in zip(columns, found, strict=True)}

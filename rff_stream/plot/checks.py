@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
+from rff_stream._array import Float64
 from rff_stream.arguments import TEXT, Rule, is_several, truth
 from rff_stream.errors import takes
 from rff_stream.plot.canvas import (
@@ -37,6 +38,9 @@ BINS = 12
 EXTREME = 0.99
 """Share of the errors inside the limits of the colours of a map."""
 
+MOST_BARS = 100
+"""Most bars of a histogram: one error that is 1e4 times as large as others asked for 28,000."""
+
 MOST_WRITTEN = 12
 """Classes up to which shares are written into the cells of a confusion matrix."""
 
@@ -62,8 +66,9 @@ def histogram(residuals: ArrayLike, ax: Axes | None = None, *, label: str = "res
     """
     TEXT.check("label", label)
     (values,) = same_rows(residuals=residuals)
+    values = values[~np.isnan(values)]
     ax = axes(ax)
-    counts, edges, _ = ax.hist(values, bins="fd" if len(values) > 1 else 1, color=COLOURS[5])
+    counts, edges, _ = ax.hist(values, bins=_bar_count(values), color=COLOURS[5])
     mean, deviation = values.mean(), values.std()
     if deviation > 0:
         at = np.linspace(edges[0], edges[-1], 200)
@@ -74,6 +79,13 @@ def histogram(residuals: ArrayLike, ax: Axes | None = None, *, label: str = "res
     ax.set(xlabel=label, ylabel="rows", ylim=(0, 1.25 * np.max(counts)))
     legend(ax, loc="upper right")
     return ax
+
+
+def _bar_count(values: Float64) -> int:
+    """Bars of width 2·(quartile distance)/n^⅓ (Freedman & Diaconis 1981), within limits."""
+    low, high = np.quantile(values, (0.25, 0.75))
+    width = 2 * (high - low) / len(values) ** (1 / 3)
+    return int(np.ceil(min(np.ptp(values) / width, MOST_BARS))) if width > 0 else 1
 
 
 def coverage(
@@ -105,12 +117,19 @@ def coverage(
     'stated coverage'
     """
     errors, deviations = same_rows(residuals=residuals, std=std)
+    if (deviations < 0).any():
+        raise ValueError(
+            f"std holds {np.nanmin(deviations):.3g}, but standard deviations are ≥ 0. Give those "
+            "of predict(…, return_std=True)."
+        )
     Rule(
         f"a group for each of {len(errors)} rows", is_several,
         lambda value: np.size(value) == len(errors), optional=True,
     ).check("by", by)  # fmt: skip
-    scaled = np.abs(errors / deviations)
-    group = np.zeros(len(scaled), int) if by is None else np.asarray(by).ravel()
+    there = ~np.isnan(errors + deviations)
+    with np.errstate(divide="ignore", invalid="ignore"):  # of deviation 0 only errors of 0 are in
+        scaled = np.where(errors == 0, 0.0, np.abs(errors / deviations))[there]
+    group = np.zeros(len(scaled), int) if by is None else np.asarray(by).ravel()[there]
     names = np.unique(group)
     if len(names) > len(COLOURS):
         raise ValueError(
@@ -167,6 +186,8 @@ def error_curve(
     for name, text in {"label": label, "unit": unit}.items():
         TEXT.check(name, text)
     at, errors = same_rows(predicted=predicted, residuals=residuals)
+    there = ~np.isnan(at + errors)
+    at, errors = at[there], errors[there]
     there = np.isfinite(at) & np.isfinite(errors)
     order = np.flatnonzero(there)[np.argsort(at[there])]
     bins = [part for part in np.array_split(order, BINS) if len(part) > 1]

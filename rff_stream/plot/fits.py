@@ -333,6 +333,10 @@ def observed(
     """
     _check_curve(model, target, coverage)
     predicted, seen, std, words = _pairs(model, X, y, target)
+    there = ~np.isnan(predicted + seen)
+    if not there.any():
+        raise ValueError("No row has both an observation and a prediction. Give rows that have.")
+    predicted, seen, std = predicted[there], seen[there], None if std is None else std[there]
     ax = axes(ax)
     ends = (min(predicted.min(), seen.min()), max(predicted.max(), seen.max()))
     ax.plot(ends, ends, "-", color=GREY, lw=1, zorder=3, label="predicted = observed")

@@ -173,7 +173,7 @@ def test_a_bad_bucket_does_not_hide_another() -> None:
 
 @pytest.mark.slow
 def test_the_level_of_the_smallest_of_many_p_values() -> None:
-    """Each of 12 buckets against 11: with runs of those joined, .15 of seeds had one below .05/12."""
+    """Each of 12 buckets against 11. With their runs joined, .15 of seeds had one below .05/12."""
     features, seeds, found = map_of(1), 100, []
     for seed in range(seeds):
         x = np.random.default_rng(seed).standard_normal((1200, 1))

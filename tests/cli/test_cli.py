@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -554,6 +555,7 @@ def test_threads_change_nothing_but_time(cli: Cli, data: Path, tmp_path: Path) -
 def test_a_scheduler_that_does_not_answer_is_named_with_the_time_waited(
     cli: Cli, data: Path
 ) -> None:
+    importlib.import_module("distributed")  # inside config.set its defaults go with what was set
     with dask.config.set({"distributed.comm.timeouts.connect": "300ms"}):
         result = cli("fit", data, *SMALL, "--scheduler", "tcp://127.0.0.1:9")
     failed(result, 1, "tcp://127.0.0.1:9", "within 0.", " s (")

@@ -359,6 +359,48 @@ def test_coverage_of_a_group_is_that_of_its_rows(rng: np.random.Generator) -> No
     plt.close(ax.figure)
 
 
+def test_one_gross_error_does_not_ask_for_thousands_of_bars(rng: np.random.Generator) -> None:
+    ax = rs.plot.histogram(np.r_[rng.normal(size=500), 1e9])
+    assert len(ax.patches) == 100
+    plt.close(ax.figure)
+
+
+def test_rows_without_a_value_are_not_drawn(shelf: Shelf, rng: np.random.Generator) -> None:
+    """A missing residual had counted as outside of its interval."""
+    wrong, std, gap = rng.normal(size=400), np.ones(400), np.full(400, np.nan)
+    kind = np.arange(400) % 2
+    for picture, known, more in (
+        (rs.plot.coverage, (wrong, std), (gap, std)),
+        (rs.plot.histogram, (wrong,), (gap,)),
+        (rs.plot.error_curve, (std, wrong), (std, gap)),
+    ):
+        alone = picture(*known)
+        both = picture(*(np.r_[a, b] for a, b in zip(known, more, strict=True)))
+        assert [str(t.get_text()) for t in alone.texts] == [str(t.get_text()) for t in both.texts]
+        for one, other in zip(alone.lines, both.lines, strict=True):
+            np.testing.assert_array_equal(one.get_xydata(), other.get_xydata())
+            assert one.get_label() == other.get_label()
+        plt.close("all")
+    by = rs.plot.coverage(np.r_[gap, wrong], np.r_[std, std], by=np.r_[kind, kind])
+    assert str(by.lines[1].get_label()).startswith("0: 200 rows")
+    x, y = shelf.x.copy(), shelf.y.copy()
+    y[:5] = np.nan
+    assert "nan" not in rs.plot.observed(shelf.plane, X=x, y=y).get_title()
+    plt.close("all")
+    with pytest.raises(ValueError, match="residuals holds 1 infinite values"):
+        rs.plot.histogram([0.0, np.inf])
+    with pytest.raises(ValueError, match="std holds -1, but standard deviations are ≥ 0"):
+        rs.plot.coverage(wrong, -std)
+    with pytest.raises(ValueError, match=r"box is .* but its first row holds lowest values"):
+        rs.plot.decision(shelf.sorter, box=[[1, 0], [0, 1]])
+
+
+def test_a_constant_column_depends_on_nothing() -> None:
+    ax = rs.plot.dependence({"c": Dependence(0.0, 0.0, 1.0, ROWS)})
+    assert ax.patches[0].get_height() == 1
+    plt.close(ax.figure)
+
+
 def test_the_line_of_a_slope_is_the_derivative_of_the_curve(shelf: Shelf) -> None:
     at, step = np.linspace(-1.5, 1.5, 31), 1e-4
     ax = rs.plot.slope(shelf.line, at=at)
