@@ -189,7 +189,11 @@ def dependence_drift(
     """Whether what y depends on has changed: each group against the others, one pass.
 
     Inputs may be distributed as ever, and residuals as large: what is compared is how residuals go
-    with inputs, and with slopes along the leading directions of the fit.
+    with inputs, and with slopes along the leading directions of the fit. Where few rows were
+    fitted the errors of the fit itself go with inputs, so a group that moves there differs, too:
+    with 1,000 rows fitted and one input of 200 new rows moved by its deviation, 62 % of p-values
+    were below .05; with 20,000 rows and a move of half of it none of 60. Fit more rows, or leave
+    rows outside of the fitted range out.
 
     Parameters
     ----------

@@ -106,7 +106,7 @@ def coverage(
     Raises
     ------
     ValueError
-        For more than six groups.
+        For more than six groups, or a negative ``std``.
 
     Examples
     --------

@@ -330,6 +330,11 @@ def observed(
     target : int
     coverage : float
         Coverage of the intervals: mean ± a multiple of the standard deviation of a new y.
+
+    Raises
+    ------
+    ValueError
+        If no row has both an observation and a prediction.
     """
     _check_curve(model, target, coverage)
     predicted, seen, std, words = _pairs(model, X, y, target)
