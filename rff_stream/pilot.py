@@ -97,6 +97,10 @@ class Pilot:
         found.__dict__["has_outliers"] = self.has_outliers
         return found
 
+    def part(self, own: Array) -> Self:
+        """Some of the rows, by their places."""
+        return replace(self, x=self.x[own], y=self.y[own], w=self.w[own])
+
     def without_copies(self, n_rows: int) -> int:
         """How many of so many rows are no copies of others."""
         return max(round(n_rows * self.different), 1)

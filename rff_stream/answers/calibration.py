@@ -10,6 +10,7 @@ quantile of residuals.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,6 +50,14 @@ class Calibration:
         """Log-odds (m, K)."""
         found = self.slope * scores + self.offset
         return found if self.line is None or x is None else found + x @ self.line
+
+
+def mean_calibration(each: Sequence[Calibration]) -> Calibration:
+    """The mean of log-odds of the same scores."""
+    lines = [one.line for one in each if one.line is not None]
+    line = np.sum(lines, axis=0) / len(each) if lines else None
+    slope = float(np.mean([one.slope for one in each]))
+    return Calibration(slope, np.mean([one.offset for one in each], axis=0), line)
 
 
 def probabilities(log_odds: Float64) -> Float64:

@@ -137,8 +137,10 @@ class OddsLine:
 
 
 def folds_of(x: Array) -> Array:
-    """The fold (m,) of each row (m, d)."""
-    return (hash_values(x) % np.uint64(FOLDS)).astype(np.int64)
+    """The fold (m,) of each row (m, d): the same for rows in float32."""
+    with np.errstate(over="ignore"):
+        keys = hash_values(x.astype(np.float32))
+    return (keys % np.uint64(FOLDS)).astype(np.int64)
 
 
 def calibrate_beside_line(

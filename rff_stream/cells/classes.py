@@ -3,12 +3,14 @@
 Every class is a target of the process in the cells, with one α for all of them in a tree, so its
 scores and those of sampled rows under the fit without each follow from moments alone. α is that of
 highest evidence times the factor of least leave-one-out Brier score; the same scores calibrate
-probabilities, with as much of a line of the inputs as pays.
+probabilities, with as much of a line of the inputs as pays. Of few rows, scores by maps that were
+searched without them have as much of a say.
 """
 
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,17 +18,19 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.calibration import Calibration, calibrate, probabilities
-from rff_stream.answers.odds_line import OddsLine, calibrate_beside_line
+from rff_stream.answers.calibration import Calibration, calibrate, mean_calibration, probabilities
+from rff_stream.answers.odds_line import FOLDS, OddsLine, calibrate_beside_line, folds_of
 from rff_stream.cells.calibration import local_posterior
 from rff_stream.cells.cost import CellCost
 from rff_stream.cells.draw import cell_cost, cost_of_shape, draw_cells, encoding_of
 from rff_stream.cells.evidence import LocalEvidence, cell_evidence, local_evidence
+from rff_stream.cells.fold_scores import FoldScores
 from rff_stream.cells.map import ChosenCells, LocalFeatures
 from rff_stream.cells.posterior import LocalPosterior
 from rff_stream.cells.spectrum import local_spectrum
 from rff_stream.cells.statistic import CellStatistic
 from rff_stream.contracts import RowFunction, Slopes, Statistic
+from rff_stream.errors import NumericalWarning
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.longitude import around_the_globe
 from rff_stream.families.metric import behind, in_metric, matrix_of
@@ -34,12 +38,15 @@ from rff_stream.families.protocol import Descended, LossRequest, MapParameters, 
 from rff_stream.families.windows_of_pilot import map_search, pilot_windows, searched_rows
 from rff_stream.features import FeatureMap
 from rff_stream.features.composed import encode_rows, periods_of
+from rff_stream.length_scales.holes import Split, errors_in_holes
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_choice import MapChoice
 from rff_stream.length_scales.map_search import search_map
+from rff_stream.length_scales.search import ONE_SET
+from rff_stream.length_scales.window_evidence import MetricFit, RowWindow
 from rff_stream.moments.class_moments import ClassMoments, one_hot
 from rff_stream.moments.copies import sample_without_copies
-from rff_stream.pilot import Pilot
+from rff_stream.pilot import Pilot, weight_unit
 from rff_stream.planning import Plan
 from rff_stream.statistics.moment_statistics import ClassStatistic
 
@@ -138,8 +145,9 @@ class CellClasses:
             if kernel is None:
                 with single_threaded_blas():
                     found = _search_class_windows(pilot, parameters, cost, n_rows, encoding)
+                    scores = _scores_of_folds(pilot, as_read.x, parameters, cost, found, encoding)
                 kernel, encoding = in_metric(found, encoding, pilot.x)
-                cost, scales = cost_of_shape(cost, found.shape, n_rows), found.stored
+                cost, scales = cost_of_shape(cost, found.shape, n_rows), found.stored | scores
             features = draw_cells(kernel, pilot, parameters, cost, encoding)
         scales["length_scale"] = features.length_scale
         with single_threaded_blas():
@@ -182,10 +190,14 @@ class CellClasses:
         if line is None or len(x) > line.n_rows or not set(names) <= set(line.classes):
             with single_threaded_blas():
                 line = OddsLine.of(x, truth, weights, names, periods_of(totals.features))
-        calibration = calibrate_beside_line(
-            _sides(scores), x, line.over(names), codes, weights, counts
-        )
-        return CellLogOdds(posterior, calibration)
+        apart, line = FoldScores.from_stored(totals.scales), line.over(names)
+        told = [scores, None if apart is None else apart.at(x, names)]
+        found = [
+            calibrate_beside_line(_sides(each), x, line, codes, weights, counts)
+            for each in told
+            if each is not None
+        ]
+        return CellLogOdds(posterior, mean_calibration(found))
 
     def least_loss(self, request: LossRequest) -> Descended:
         """Refused by :meth:`check`, too."""
@@ -262,6 +274,42 @@ def _search_class_windows(
     search.n_rows = n_rows
     search.compares_scales = parameters.kernels.free
     return search_map(search)
+
+
+def _scores_of_folds(
+    pilot: Pilot,
+    as_read: Float64,
+    parameters: MapParameters,
+    cost: CellCost,
+    found: MapChoice,
+    encoding: Any,
+) -> dict[str, Array]:
+    """Scores of few rows, each fold's by the map that a search finds without it; for the store.
+
+    None where rows are many, nothing is left of the budget, or a class is in one fold alone.
+    """
+    budget, fold = found.budget, folds_of(as_read)
+    if len(pilot.x) > ONE_SET or budget is None or budget.spent >= budget.limit:
+        return {}
+    rows = RowWindow(pilot.x, pilot.y, pilot.w / weight_unit(pilot.w))
+    without = [rows.part(fold != k) for k in range(FOLDS)]
+    if not all(each.varies and (each.y > 0).any(axis=0).all() for each in without):
+        return {}
+    left = replace(parameters, search_seconds=(budget.limit - budget.spent) / FOLDS, progress=False)
+    scores = np.empty_like(pilot.y)
+    for k, known in enumerate(without):
+        with warnings.catch_warnings():  # the search of all rows said it
+            warnings.simplefilter("ignore", NumericalWarning)
+            own = _search_class_windows(pilot.part(fold != k), left, cost, len(known.x), encoding)
+        budget.spent += 0.0 if own.budget is None else own.budget.spent
+        before, hidden = own.normal_scores or encoding, rows.part(fold == k)
+        parts = (replace(each, x=encode_rows(before, each.x)) for each in (known, hidden))
+        split = Split(*parts)
+        fit = MetricFit(own.unit_kernel, own.matrix, own.alpha, np.nan)
+        scores[fold == k] = hidden.y - errors_in_holes(fit, [split])[0]
+    if not np.isfinite(scores).all():  # a kernel had no Cholesky factor
+        return {}
+    return FoldScores.of(as_read, scores, pilot.classes).stored
 
 
 def probability_errors(errors: Float64, y: Float64, spread: Float64, origin: Float64) -> Float64:

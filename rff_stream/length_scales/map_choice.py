@@ -46,6 +46,7 @@ class MapChoice:
     trend: LinearTrend | None = None
     """What is taken from the targets before all."""
     n_free: int = 0  # numbers of kernel and metric that were found from targets
+    alpha: float = 1.0  # σₙ²/σ_f² of a row of weight 1, by the windows of the search
     second: MapChoice | None = None
     """A map whose mean with this one is better than either."""
     budget: SearchBudget | None = None

@@ -272,7 +272,8 @@ def search_map(search: MapSearch) -> MapChoice:
     partner, taken = search.second() if search.averages else None, best.name
     if partner is not None:
         other, mean = partner
-        second = MapChoice(other.kernel, other.matrix, other.shape, other.name, n_rows, (), scores)
+        own = other.kernel, other.matrix, other.shape, other.name, n_rows, ()
+        second = MapChoice(*own, scores, alpha=other.alpha)
         trials, taken = [*trials, mean], mean.name
     if search.trend is not None:
         first = search.looks_before_line
@@ -280,5 +281,5 @@ def search_map(search: MapSearch) -> MapChoice:
         taken = BESIDE + taken
     return MapChoice(
         best.kernel, best.matrix, best.shape, taken, n_rows, tuple(trials), scores, search.trend,
-        best.n_free, second, search.budget, search.rivals(),
+        best.n_free, best.alpha, second, search.budget, search.rivals(),
     )  # fmt: skip

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 import rff_stream as rs
 from rff_stream.answers.calibration import calibrate, probabilities
-from rff_stream.answers.odds_line import FOLDS, OddsLine, calibrate_beside_line
+from rff_stream.answers.odds_line import FOLDS, OddsLine, calibrate_beside_line, folds_of
 from rff_stream.hashes import hash_values
 from rff_stream.moments.class_moments import one_hot
 
@@ -44,7 +44,7 @@ def test_slopes_are_those_of_logistic_regression(rng: Any, n_classes: int) -> No
 def test_a_fold_is_judged_by_a_line_that_did_not_see_it(rng: Any) -> None:
     """Another class of a row of a fold changes every line but the one without it."""
     X, y = classes_of_a_line(rng, 3000, 4, 2)
-    fold = hash_values(X) % np.uint64(FOLDS)
+    fold = folds_of(X)
     for k in range(FOLDS):
         other = y.copy()
         other[np.flatnonzero(fold == k)[0]] ^= 1
@@ -59,6 +59,15 @@ def test_equal_rows_are_in_one_fold() -> None:
     x = np.array([[0.0, 1.0], [-0.0, 1.0], [1.0, 0.0]])
     found = hash_values(x)
     assert found[0] == found[1] != found[2]
+
+
+def test_rows_in_float32_are_in_the_same_folds(rng: Any) -> None:
+    x = rng.normal(size=(1000, 3)) * [1, 1e-30, 1e60] + [0, 0, 1e60]
+    with np.errstate(over="ignore"):
+        few_digits = x.astype(np.float32).astype(np.float64)
+    found = folds_of(x)
+    np.testing.assert_array_equal(found, folds_of(few_digits))
+    assert np.bincount(found).min() > 250
 
 
 def test_names_tell_which_class_a_slope_is_of(rng: Any) -> None:
