@@ -14,8 +14,9 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.errors import DataError
 from rff_stream.sources import Selection, kind_of, table_of
-from rff_stream.sources.container_types import check_index, is_names, plain_array
+from rff_stream.sources.container_types import check_index, is_from, is_names, plain_array
 from rff_stream.sources.rows import Labels, check_ends
+from rff_stream.sources.variables import whole_values
 
 Target = Literal["numbers", "labels", "none"]
 """What y is: numbers, the class of each row, or nothing that is looked at."""
@@ -133,29 +134,39 @@ def with_class_numbers(estimator: Any, data: Selection) -> tuple[Selection, Arra
     from sklearn.utils.multiclass import check_classification_targets
 
     y, there = labels_beside(estimator, data)
-    check_classification_targets(y[there])
-    labels, found = np.unique(y[there], return_inverse=True)
+    known = y[there] if there.all() else as_numbers(y[there])  # None made objects of them
+    check_classification_targets(known)
+    labels, found = np.unique(known, return_inverse=True)
     codes = np.full(len(y), np.nan)
     codes[there] = found
     return replace(data, y=codes.astype(np.int64) if there.all() else codes), labels
 
 
 def with_plain_labels(estimator: Any, data: Selection) -> Selection:
-    """Labels beside X in one dtype: None where one is missing."""
+    """Labels beside X in one dtype: None where one is missing, or NaN among numbers."""
     y, there = labels_beside(estimator, data)
-    if not there.all():
-        labels, y = y, np.full(len(y), None, object)
-        y[there] = labels[there]
-    elif y.dtype.kind == "O":
-        y = np.array(list(y))  # numbers that came as objects are numbers
+    known = as_numbers(y[there])
+    if there.all():
+        return replace(data, y=known)
+    numbers = known.dtype.kind in "iufb"
+    y = np.full(len(y), np.nan) if numbers else np.full(len(y), None, object)
+    y[there] = known
     return replace(data, y=y)
+
+
+def as_numbers(labels: Array) -> Array:
+    """Numbers that came as objects as numbers; other labels as they are."""
+    return np.array(labels.tolist()) if labels.dtype.kind == "O" else labels
 
 
 def labels_beside(estimator: Any, data: Selection) -> tuple[Array, Array]:
     """Labels (n,) of rows in memory, and which of them are there: "" is missing, as in files."""
     from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-    y = column_or_1d(data.y, warn=True)
+    own = data.y
+    if is_from(own, "pandas") and own.ndim == 1 and not isinstance(own.dtype, np.dtype):
+        own = whole_values(own)
+    y = column_or_1d(own, warn=True)
     y = times_as_labels(y.astype(object) if y.dtype.kind == "T" else y)
     check_consistent_length(data.X, y)
     there = np.array([label is not None and label == label and label != "" for label in y], bool)

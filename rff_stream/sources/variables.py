@@ -292,6 +292,23 @@ def column_values(series: pandas.Series[Any]) -> Array:
     return series.to_numpy(dtype=object, na_value=None)  # type: ignore[call-overload, no-any-return]
 
 
+def whole_values(series: pandas.Series[Any]) -> Array:
+    """The same of a column in memory; nullable integers and truths stay what they are.
+
+    That is, where none is missing.
+    """
+    import pandas
+
+    values, dtype = column_values(series), series.dtype
+    if isinstance(dtype, np.dtype | pandas.CategoricalDtype) or series.isna().any():
+        return values
+    if pandas.api.types.is_bool_dtype(dtype):
+        return values.astype(bool)
+    if pandas.api.types.is_signed_integer_dtype(dtype):
+        return values.astype(np.int64)
+    return values
+
+
 def _category_values(series: pandas.Series[Any], categories: pandas.Index[Any]) -> Array:
     """Numbers that float64 holds as such, with NaN where one is missing; others as objects."""
     own = np.asarray(categories)

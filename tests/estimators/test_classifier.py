@@ -412,6 +412,28 @@ def test_missing_labels_are_dropped_or_named(rng):
             rs.KernelClassifier(**QUIET).fit(X, labels)
 
 
+@pytest.mark.parametrize("kind", ["Int64", "boolean", "string", "category"])
+def test_labels_of_nullable_columns_keep_their_kind(rng, kind):
+    """Integers and truths had become 0.0 and 1.0."""
+    X, y = rings(rng, 90, 2)
+    plain = {"boolean": y > 0, "string": np.array(["a", "b"])[y]}.get(kind, y)
+    labels = pd.Series(plain).astype(kind)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(label=labels)
+    model = rs.KernelClassifier(missing_rows="drop", **QUIET)
+    for rows, own in ((X, labels), (frame, "label")):
+        found = model.fit(rows, own).classes_
+        assert found.dtype.kind == plain.dtype.kind and found.tolist() == np.unique(plain).tolist()
+    labels = labels.copy()
+    labels[:9] = None
+    frame = frame.assign(label=labels)
+    expected = rs.KernelClassifier(**QUIET).fit(X[9:], plain[9:])
+    for rows, own in ((X, labels), (frame, "label"), (X, labels.tolist())):
+        own = [None if each is pd.NA else each for each in own] if type(own) is list else own
+        model.fit(rows, own)
+        assert model.n_rows_ == 81
+        assert model.score(rows, own) == expected.score(X[9:], plain[9:])
+
+
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
 @pytest.mark.parametrize("kinds", [["a", "b"], [False, True], [5, 6, 7]], ids=str)
 def test_a_row_without_an_input_has_no_label(rng, kinds, loss):

@@ -96,6 +96,7 @@ def test_inputs_of_heavy_tails_are_found(rng):
     normal, two = rng.normal(size=4000), (rng.uniform(size=4000) < 0.02).astype(float)
     x = np.column_stack([normal, np.exp(normal), two, rng.uniform(size=4000), np.ones(4000)])
     np.testing.assert_array_equal(heavy_inputs(x), [1])
+    np.testing.assert_array_equal(heavy_inputs(1e150 * x), [1])  # x⁴ is no number
 
 
 def test_one_hot_knows_its_categories():
