@@ -286,7 +286,7 @@ def _scores_of_folds(
 ) -> dict[str, Array]:
     """Scores of few rows, each fold's by the map that a search finds without it; for the store.
 
-    None where rows are many, nothing is left of the budget, or a class is in one fold alone.
+    Nothing where rows are many, no budget is left, or a class is in one fold alone.
     """
     budget, fold = found.budget, folds_of(as_read)
     if len(pilot.x) > ONE_SET or budget is None or budget.spent >= budget.limit:
