@@ -268,9 +268,12 @@ def confusion(scores: ClassScores, ax: Axes | None = None) -> Axes:
     share = scores.confusion / np.where(totals > 0, totals, 1.0)
     ax, names = axes(ax), [str(label) for label in scores.labels]
     drawn = ax.imshow(share, cmap=VALUES, vmin=0, vmax=1)
-    ax.set_xticks(range(len(names)), names, rotation=90 if max(map(len, names)) > 4 else 0)
+    many = len(names) > MOST_WRITTEN
+    ax.set_xticks(range(len(names)), names, rotation=90 if many or max(map(len, names)) > 4 else 0)
     ax.set_yticks(range(len(names)), names)
-    if len(names) <= MOST_WRITTEN:
+    if many:
+        ax.tick_params(labelsize="xx-small")
+    else:
         for i, j in np.ndindex(*share.shape):
             dark = share[i, j] < 0.6
             ax.text(

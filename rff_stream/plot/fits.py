@@ -128,7 +128,7 @@ def _points(model: Any, at: Array | None) -> Float64:
     """Where a function of one input is drawn (m,): ``at``, or the range of the row sample."""
     PLACES.check("at", at)
     if at is not None:
-        return np.asarray(at, np.float64).ravel()
+        return np.sort(np.asarray(at, np.float64).ravel())
     low, high = box_of(model)[:, 0].tolist()
     return np.linspace(low, high, CURVE_POINTS)
 

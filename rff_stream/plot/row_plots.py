@@ -254,11 +254,13 @@ def components(shares: Any, ax: Axes | None = None) -> Axes:
         raise ValueError(
             f"shares have shape {np.shape(found)}, but a share is one number. Give (K,)."
         )
-    values = same_rows(shares=found)[0][:MOST_BARS]
+    every = same_rows(shares=found)[0]
+    values = every[:MOST_BARS]
     ax, places = axes(ax), np.arange(1, len(values) + 1)
     ax.bar(places, values, color=COLOURS[5], label="of this component")
     ax.plot(places, np.cumsum(values), "o-", color=COLOURS[1], ms=4, label="so far")
-    ax.set(xlabel="component", ylabel="share of the variance", ylim=(0, 1.05))
+    some = f" (the first of {len(every)})" if len(every) > len(values) else ""
+    ax.set(xlabel=f"component{some}", ylabel="share of the variance", ylim=(0, 1.05))
     step = -(-len(values) // 10)
     ax.set_xticks(places[::step])
     legend(ax, loc="center right")
