@@ -289,7 +289,7 @@ def test_a_read_that_hangs_is_an_error_that_names_the_leaf(
     processes: Processes, table: dict[str, Array]
 ) -> None:
     def hang(block: Array, block_info: Any = None) -> Array:
-        time.sleep(8 if block_info[0]["chunk-location"][0] == 7 else 0)
+        time.sleep(12 if block_info[0]["chunk-location"][0] == 7 else 0)
         return block
 
     lazy = da.from_array(table["x"], chunks=(LEAF_ROWS, D)).map_blocks(hang, dtype=np.float32)
@@ -298,7 +298,7 @@ def test_a_read_that_hangs_is_an_error_that_names_the_leaf(
     processes.have(1)
     with (
         connected(processes, 1),
-        dask.config.set({"rff-stream.stall-timeout": 2}),
+        dask.config.set({"rff-stream.stall-timeout": 4}),
         pytest.raises(ClusterError, match=r"Nothing finished for .*running: ") as caught,
     ):
         collect(lazy, target, row=row)
