@@ -151,19 +151,28 @@ class MapSearch(ScaleSearch, MetricSearch):
         return min(found, key=lambda pair: pair[1].error, default=None)
 
     def rivals(self) -> dict[str, float]:
-        """Errors of a line, and of the mean of near rows, at some of the rows that are compared.
+        """Errors of a line at the rows that are compared, and of the mean of near rows at some.
 
         Of targets alone: classes are compared by their probabilities.
         """
-        region = max(self.regions_before_trend or self.regions, key=lambda each: len(each.x))
-        n, count = len(region.x), min(len(region.x), RIVAL_ROWS)
-        if self.compares_scales or n <= NEIGHBOURS:
+        regions = self.regions_before_trend or self.regions
+        n = sum(len(each.x) for each in regions)
+        if self.compares_scales or min(len(each.x) for each in regions) <= NEIGHBOURS:
             return {}
-        x, y = region.x / input_scale(region), region.y
-        missed = {f"{NEIGHBOURS} neighbours": y[:count] - _near_means(x, y, count)}
-        line = LinearFit.of(x, y, region.w)
-        rest = 1 - line.leverage(x, region.w)
-        missed["a line"] = line.residuals(x, y) / rest[:, None]
+        x, y, w = (
+            np.concatenate([getattr(each, name) for each in regions]) for name in ("x", "y", "w")
+        )
+        unit = input_scale(RowWindow(x, y, w))
+        near = []
+        for each in regions:
+            count = min(-(-RIVAL_ROWS * len(each.x) // n), len(each.x))
+            near.append(each.y[:count] - _near_means(each.x / unit, each.y, count))
+        line = LinearFit.of(x / unit, y, w)
+        rest = 1 - line.leverage(x / unit, w)
+        missed = {
+            f"{NEIGHBOURS} neighbours": np.concatenate(near),
+            "a line": line.residuals(x / unit, y) / rest[:, None],
+        }
         return {name: float(np.sqrt((each**2).mean())) for name, each in missed.items()}
 
     def _compare_in_holes(self) -> None:

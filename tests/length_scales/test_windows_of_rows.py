@@ -443,6 +443,27 @@ def test_simple_rules_are_compared_at_rows_that_they_did_not_see(rng):
         assert found.rivals[name] == pytest.approx(np.sqrt(np.mean(np.square(missed))))
 
 
+def test_simple_rules_are_compared_in_all_places(rng):
+    """Where one place alone was looked at, near rows seemed better than a map that was not."""
+    x = rng.normal(size=(30_000, 2))
+    y = np.where(x[:, :1] > 0, 3.0, 0.1) * np.sin(40 * x[:, 1:]) + x[:, :1]
+    rows = RowWindow(x, y, np.ones(len(x)))
+    own = MapSearch(rows, [], True, [rs.Gaussian()], CellShape(100, 100), rng)
+    scaled = RowWindow(x - x.mean(axis=0), (y - y.mean()) / y.std(), rows.w)
+    own.regions = [scaled.part(x[:, 0] > 0.5), scaled.part(x[:, 0] < -0.5)]
+    sizes = [len(each.x) for each in own.regions]
+    unit = np.concatenate([each.x for each in own.regions]).std(axis=0)
+    squares, kept = 0.0, 0
+    for each in own.regions:
+        count = -(-1000 * len(each.x) // sum(sizes))
+        for i in range(count):
+            apart = (((each.x - each.x[i]) / unit) ** 2).sum(axis=1)
+            apart[i] = np.inf
+            squares += (each.y[i, 0] - each.y[np.argsort(apart)[:5], 0].mean()) ** 2
+        kept += count
+    assert own.rivals()["5 neighbours"] == pytest.approx(np.sqrt(squares / kept))
+
+
 @pytest.mark.slow
 def test_what_a_search_may_take_is_a_parameter(rng):
     x = rng.normal(size=(300, 2))
