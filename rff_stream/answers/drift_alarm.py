@@ -143,9 +143,9 @@ def look_at(
     reference = [(id, each) for id, each in reference if each.n_sampled]
     if len(reference) < FEWEST:
         return Look(name, n_rows, 1.0, level, (), len(reference))
-    kept = _without_outliers(Numbers.of([each for _, each in reference]))
+    kept = _without_outliers(ProfileTable.of([each for _, each in reference]))
     own = [each for (_, each), stays in zip(reference, kept, strict=True) if stays]
-    mean, spread, each = Numbers.of(own).compare(new)
+    mean, spread, each = ProfileTable.of(own).compare(new)
     known = np.isfinite(each)
     count = max(int(known.sum()), 1)
     order = np.argsort(np.where(known, each, 2.0), kind="stable")
@@ -172,17 +172,17 @@ def level_of_look(alpha: float, number: int) -> float:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Numbers:
-    """Those of n batches, and what chance of their rows does; 0 where a number is not defined."""
+class ProfileTable:
+    """The profiles of n batches in arrays, with 0 where a number is not defined."""
 
-    known: Array  # (n, J)
+    known: Array  # (n, J): whether a number is defined
     values: Float64  # (n, J)
-    chance: Float64  # (n, J): variances
+    chance: Float64  # (n, J): variances by chance of the rows
     n_sampled: Float64  # (n, 1)
 
     @classmethod
-    def of(cls, batches: Sequence[Profile]) -> Numbers:
-        """Those of some batches."""
+    def of(cls, batches: Sequence[Profile]) -> ProfileTable:
+        """The table of some profiles."""
         values = np.stack([each.values for each in batches])
         chance = np.stack([each.variances for each in batches])
         known = np.isfinite(values)
@@ -237,15 +237,15 @@ def _p_values(values: Array, mean: Array, spread: Array, n: Array) -> Float64:
     return np.asarray(np.where(np.isfinite(off) & (n >= FEWEST), p, np.nan))
 
 
-def _without_outliers(numbers: Numbers) -> Array:
+def _without_outliers(table: ProfileTable) -> Array:
     """Which batches (n,) stay: each is compared with the others, and the worst goes, one by one."""
-    kept = np.ones(len(numbers.values), bool)
+    kept = np.ones(len(table.values), bool)
     for _ in range(int(MOST_OUT * len(kept))):
         rows = np.flatnonzero(kept)
         if len(rows) <= FEWEST:
             break
-        parts = numbers.known, numbers.values, numbers.chance, numbers.n_sampled
-        p = Numbers(*(each[rows] for each in parts)).left_out()
+        parts = table.known, table.values, table.chance, table.n_sampled
+        p = ProfileTable(*(each[rows] for each in parts)).left_out()
         count = max(int(np.isfinite(p).any(axis=0).sum()), 1) * len(rows)
         least = np.where(np.isfinite(p), p, 1.0).min(axis=1)
         if count * least.min() > OUTLIER:

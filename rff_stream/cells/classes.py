@@ -284,7 +284,7 @@ def _scores_of_folds(
     found: MapChoice,
     encoding: Any,
 ) -> dict[str, Array]:
-    """Scores of few rows, each fold's by the map that a search finds without it; for the store.
+    """Scores of few rows as arrays for the store, those of a fold by a search without that fold.
 
     Nothing where rows are many, no budget is left, or a class is in one fold alone.
     """

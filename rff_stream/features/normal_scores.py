@@ -130,9 +130,8 @@ def normal_scores_of(features: Any) -> NormalScores | None:
 def heavy_inputs(x: Float64) -> Array:
     """Inputs (m,) of rows x (n, d) with heavy tails, of three values or more."""
     centred = x - x.mean(axis=0)
-    squares = (
-        centred / np.maximum(np.abs(centred).max(axis=0, initial=0.0), np.finfo(float).tiny)
-    ) ** 2
+    size = np.abs(centred).max(axis=0, initial=0.0)
+    squares = (centred / np.maximum(size, np.finfo(float).tiny)) ** 2
     heavy = (squares**2).mean(axis=0) > HEAVY * squares.mean(axis=0) ** 2
     return np.array([j for j in np.flatnonzero(heavy) if len(np.unique(x[:, j])) > 2], np.int64)
 

@@ -16,7 +16,7 @@ from rff_stream.errors import DataError
 from rff_stream.sources import Selection, kind_of, table_of
 from rff_stream.sources.container_types import check_index, is_from, is_names, plain_array
 from rff_stream.sources.rows import Labels, check_ends
-from rff_stream.sources.variables import whole_values
+from rff_stream.sources.variables import typed_values
 
 Target = Literal["numbers", "labels", "none"]
 """What y is: numbers, the class of each row, or nothing that is looked at."""
@@ -165,7 +165,7 @@ def labels_beside(estimator: Any, data: Selection) -> tuple[Array, Array]:
 
     own = data.y
     if is_from(own, "pandas") and own.ndim == 1 and not isinstance(own.dtype, np.dtype):
-        own = whole_values(own)
+        own = typed_values(own)
     y = column_or_1d(own, warn=True)
     y = times_as_labels(y.astype(object) if y.dtype.kind == "T" else y)
     check_consistent_length(data.X, y)

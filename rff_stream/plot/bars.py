@@ -235,9 +235,9 @@ def dependence(found: Mapping[Any, Dependence], ax: Axes | None = None) -> Axes:
     if not found:
         raise ValueError("There are no pairs to draw. Give a mapping of label to Dependence.")
     ax = axes(ax)
-    ratio = np.array([  # of a constant column both are 0: as independent
-        each.statistic / each.expected if each.expected else 1.0 for each in found.values()
-    ])  # fmt: skip
+    expected = np.array([each.expected for each in found.values()])
+    statistic = np.array([each.statistic for each in found.values()])
+    ratio = np.divide(statistic, expected, np.ones(len(found)), where=expected > 0)  # 1: constant
     values = np.array([each.p_value for each in found.values()])
     _mark_rare(ax, ratio, values, "dependent")
     ax.axhline(1, color=GREY, lw=1)

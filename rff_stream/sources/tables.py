@@ -28,7 +28,7 @@ from rff_stream.sources.named_variables import NamedVariable
 from rff_stream.sources.protocol import Source
 from rff_stream.sources.request import Selection
 from rff_stream.sources.rows import NonNumbers
-from rff_stream.sources.variables import Variable, VariablesSource, variable_of, whole_values
+from rff_stream.sources.variables import Variable, VariablesSource, typed_values, variable_of
 from rff_stream.text_formatting import list_names, suggestion
 
 if TYPE_CHECKING:
@@ -266,7 +266,7 @@ def text_names(frame: Any) -> list[str]:
 
 def column_of(name: str, series: pandas.Series[Any]) -> Variable:
     """A column as a variable, with what it holds where numpy cannot say it."""
-    kind, values = str(series.dtype), whole_values(series)
+    kind, values = str(series.dtype), typed_values(series)
     if kind == "object" and len(series):
         values = numbers_among(values)
         kind = str(values.dtype)

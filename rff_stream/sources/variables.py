@@ -292,10 +292,10 @@ def column_values(series: pandas.Series[Any]) -> Array:
     return series.to_numpy(dtype=object, na_value=None)  # type: ignore[call-overload, no-any-return]
 
 
-def whole_values(series: pandas.Series[Any]) -> Array:
-    """The same of a column in memory; nullable integers and truths stay what they are.
+def typed_values(series: pandas.Series[Any]) -> Array:
+    """Values of a column in memory: nullable integers and truths keep their type if all are there.
 
-    That is, where none is missing.
+    Other columns, and those of parts of a lazy frame, have :func:`column_values`.
     """
     import pandas
 
