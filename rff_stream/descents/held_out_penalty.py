@@ -1,50 +1,46 @@
-"""The penalty of a loss, chosen on pilot rows in memory: no pass over the data for it."""
+"""The penalty of a loss of classes, chosen on pilot rows in memory without a pass over the data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy import linalg
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import calibrate
 from rff_stream.answers.class_leave_one_out import HeldOutScores
 from rff_stream.answers.laplace import average_log_odds, laplace_functions
 from rff_stream.answers.penalty_selection import Selection
-from rff_stream.answers.ridge import ridge
 from rff_stream.descents.kept_rows import KeptFeatures, ScoredPoint, descents_of_kept
-from rff_stream.descents.statistic import (
-    FEW_FEATURES,
-    LossStatistic,
-    minimise_nonsmooth,
-    minimisers,
+from rff_stream.descents.sample_fits import (
+    ALPHAS,
+    FEW_COMPONENTS,
+    MOST_COMPONENTS,
+    TOL,
+    Coefficients,
+    IdentityMap,
+    leading_features,
+    leading_size,
+    own_columns,
+    predicted,
+    selection_of,
+    sums_over,
+    turns_of,
 )
-from rff_stream.errors import DataError
-from rff_stream.features.base import BATCH_ROWS, FeatureMap, RowwiseMap
-from rff_stream.features.column_sweep import linear_form, sweep_of
-from rff_stream.hashes import hash_rows
+from rff_stream.descents.statistic import FEW_FEATURES, LossStatistic, minimise_nonsmooth
+from rff_stream.features.base import BATCH_ROWS, FeatureMap
 from rff_stream.losses.classification import Loss, MultinomialPairs, loss_for
 from rff_stream.losses.descent import Metric
-from rff_stream.losses.penalised import Penalised, PenalisedClasses, penalise
-from rff_stream.losses.regression import RegressionLoss
-from rff_stream.moments import AugmentedRow, Moments
-from rff_stream.moments.accumulate import accumulate
-from rff_stream.moments.class_moments import class_row
+from rff_stream.losses.penalised import PenalisedClasses, penalise
+from rff_stream.moments import AugmentedRow
 from rff_stream.moments.copies import group_copies
 from rff_stream.pilot import Pilot, weight_unit
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.groups import select
 from rff_stream.statistics.moment_statistics import ClassStatistic, MomentStatistic
-from rff_stream.systems.normal_equations import System, ridge_system
-
-Coefficients = tuple[Float64, Float64]
-"""Raw coefficients (R, K) and intercepts (K,)."""
-
-ALPHAS = np.geomspace(10.0, 1e-5, 13)
-"""From 1 over the variance of nearly equal scores to that of scores of ±300."""
+from rff_stream.systems.normal_equations import System
 
 START = 4
 """Index of the first penalty that is tried: 0.1, for which scores of ±3 are likely."""
@@ -53,22 +49,13 @@ SPREADS = np.array([0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0])
 """Scales of the Laplace posterior, from the fit alone (0) to the whole posterior (1)."""
 
 MOST_HELD_OUT = 6000  # rows in a fit of each penalty: an error rate is known to .007
-FEW_ROWS = 2000
-"""With fewer rows, four folds are held out in turn; with more, only one."""
-
-FEW_OF_CLASS = 100
-"""The same limit for the rows of a class."""
-
-FEWEST_OF_CLASS = 16
-"""If a class has fewer rows, they are distributed evenly over the quarters; by chance one
-quarter would have none in 4 % of cases."""
 
 MET_AGAIN = 5
 """Mean number of copies from which a few different rows count as levels; with fewer they are
 copies, which have the same effect as weights."""
 
-TOL, PASSES = 3e-3, 6
-"""Sufficient to compare penalties, because each fit starts from the previous one."""
+PASSES = 6
+"""Sufficient to compare penalties, too."""
 
 ABRUPT_PASSES = 20
 """The same for the squared hinge, whose fits are not finished after six passes: their held-out
@@ -84,19 +71,9 @@ CLEAR = 3.0
 """Number of standard errors of the difference at which one rise of the held-out loss is enough
 to stop."""
 
-NUGGET = 1e-12
-"""Value added to the Gram matrix of few rows, relative to its diagonal."""
-
 FACTOR = 4.0
 """Factor by which α/κ may change before κG + α is factored again: the factor only guides the
 steps."""
-
-MOST_COMPONENTS = 2048
-"""Largest number of leading features in the search, if leading columns are a map: with 1,024 the
-best α of letter is three times that of 4,096, with 2,048 it is the same."""
-
-FEW_COMPONENTS = 512
-"""The same for a loss with a Hessian in every pass, which costs R² per row."""
 
 
 def choose_alpha(
@@ -121,7 +98,11 @@ def choose_alpha(
     where each quarter is held out.
     """
     x, codes, w = _classes_of(pilot, class_weight)
-    size, turns, alphas = _size(features), _turns(_places(x), codes), ALPHAS * weight_unit(w)
+    size, turns, alphas = (
+        leading_size(features),
+        turns_of(_places(x), codes),
+        ALPHAS * weight_unit(w),
+    )
     counts = np.bincount(codes)
     calibrated = (loss.abrupt or loss.nonsmooth) and counts[counts > 0].min() >= FEW_TO_CALIBRATE
     what = "log-loss of calibrated scores" if calibrated else "loss"
@@ -132,13 +113,13 @@ def choose_alpha(
         each = _leading_rows(features, size, x, codes, w)
         nonsmooth = _nonsmooth_turns(row.leading(size), loss, each, turns, calibrated=calibrated)
         scores, errors, _ = _walk(nonsmooth, w, turns, alphas)
-        return _selection(criterion, alphas, scores, size, errors), None, None
+        return selection_of(criterion, alphas, scores, size, errors), None, None
     order, spans = _spans(turns)
-    z = _leading_features(features, size, x[order], "float64" if size <= FEW_FEATURES else None)
+    z = leading_features(features, size, x[order], "float64" if size <= FEW_FEATURES else None)
     prior = row.leading(size).prior
     basis = None
     if len(x) < size:
-        z, basis = _own_columns(z[: len(x)], prior)
+        z, basis = own_columns(z[: len(x)], prior)
         z = z[np.arange(len(order)) % len(x)]
     rows = KeptFeatures(z, codes[order], w[order], loss.n_classes)
     every = rows.part(slice(len(x)))
@@ -148,7 +129,7 @@ def choose_alpha(
     smooth = _smooth_turns(every, root, problem, parts, calibrated=calibrated)
     several = loss.abrupt and len(turns) > 1  # early ends and few rows: more than one minimum
     scores, errors, fits = _walk(smooth, w, turns, alphas, every=several)
-    found = _selection(criterion, alphas, scores, size, errors if loss.abrupt else None)
+    found = selection_of(criterion, alphas, scores, size, errors if loss.abrupt else None)
     coef, intercept = fits[int(np.argmin(np.abs(alphas - found.best.alpha)))][-1].linear
     if basis is not None:
         coef = basis @ coef
@@ -175,7 +156,7 @@ def held_out_scores(
     """
     F = np.full((len(x), len(near[1])), np.nan)
     curvature = kept.mean_curvature(problem.loss, kept.scores(*near))
-    turns = _turns(_sorted_places(x, kept.w, copies=copies), kept.codes)
+    turns = turns_of(_sorted_places(x, kept.w, copies=copies), kept.codes)
     metric = problem.bound(curvature * _share(kept.w, turns), kept.dtype)
     for train, held in turns:
         part = kept.weigh(kept.w * train)
@@ -197,19 +178,19 @@ def held_out_of_pilot(
 ) -> HeldOutScores:
     """The same of pilot rows, all of the data or some of many, and of a loss with corners too."""
     x, codes, w = _classes_of(pilot, class_weight)
-    size, differ = _size(features), len(np.unique(x, axis=0))
+    size, differ = leading_size(features), len(np.unique(x, axis=0))
     copies = group_copies(x) is not None or differ < len(x) < MET_AGAIN * differ
     if not loss.nonsmooth:
-        z = _leading_features(features, size, x, "float64" if size <= FEW_FEATURES else None)
+        z = leading_features(features, size, x, "float64" if size <= FEW_FEATURES else None)
         kept, prior = KeptFeatures(z, codes, w, loss.n_classes), row.leading(size).prior
         problem, share = kept.penalise(prior, loss, alpha), prior[0] / row.prior[0]
         near = share * near[0][:size], near[1]
         return held_out_scores(kept, problem, near, x, class_weight, tol=tol, copies=copies)
     row, rows = row.leading(size), _leading_rows(features, size, x, codes, w)
     F = np.full((len(x), len(near[1])), np.nan)
-    for train, held in _turns(_sorted_places(x, w, copies=copies), codes):
+    for train, held in turns_of(_sorted_places(x, w, copies=copies), codes):
         linear = _nonsmooth_fits(row, loss, select(rows, train))(alpha, None)
-        F[held] = _predict(_IdentityMap(size), linear, rows.x[held])
+        F[held] = predicted(IdentityMap(size), linear, rows.x[held])
     return _of_known(F, codes, w, class_weight)
 
 
@@ -241,169 +222,10 @@ def _classes_of(
     return x[w > 0], codes[w > 0], w[w > 0]
 
 
-def _own_columns(z: Array, prior: Array) -> tuple[Float64, Float64]:
-    """Columns (m, m) of m < R rows with the same products, and β (R, m) of a unit of each.
-
-    With B = Z diag(s)^½ and LLᵀ = BBᵀ a function Bγ in the span of the rows is LLᵀ(BBᵀ)⁻¹Bγ: γ =
-    BᵀL⁻ᵀc has the size of c.
-    """
-    rows = z.astype(np.float64) * np.sqrt(prior)
-    gram = rows @ rows.T
-    gram.flat[:: len(gram) + 1] += NUGGET * float(np.trace(gram)) / len(gram)
-    lower = linalg.cholesky(gram, lower=True, overwrite_a=True, check_finite=False)
-    basis = linalg.solve_triangular(lower, rows, lower=True, check_finite=False).T
-    return lower, np.sqrt(prior)[:, None] * basis
-
-
-def choose_regression(
-    features: FeatureMap, row: AugmentedRow, rows: Rows, loss: RegressionLoss, alpha: float | None
-) -> tuple[RegressionLoss, float, Selection | None]:
-    """The loss with its scale, and the α of least held-out loss, on a sample of rows in memory.
-
-    ``row`` is without targets. What the loss leaves open (``scale``, ``dispersion``) is found on
-    held-out rows, twice: first beside the misses of the best constant, then beside those of the
-    fit. Where α is given, there is no selection. A row of weight 2 is as two copies of it.
-    """
-    place = _hashed_places(rows.x, rows.y)
-    size, turns = _size(features), _turns(place, np.zeros(len(rows.x), int))
-    if alpha is None and not turns:
-        raise DataError(
-            f"Found {len(rows.x)} sample(s) of which {place.max() + 1} differ, but a penalty is "
-            "chosen on held-out rows, so there must be two that differ. Give alpha, or more rows."
-        )
-    if features.nesting != "none":
-        size = min(size, FEW_COMPONENTS)
-    row, z = row.leading(size), _leading_features(features, size, rows.x)
-    _, first, number = np.unique(rows.x, axis=0, return_index=True, return_inverse=True)
-    if len(first) < size:
-        size, z = len(first), _own_columns(z[first], row.prior)[0][number.reshape(-1)]
-        row = replace(row, prior=np.ones(size), feature_origin=np.zeros(size), nesting="none")
-    rows, features = replace(rows, x=z), _IdentityMap(size)
-    assert rows.w is not None
-    heavy = weight_unit(np.bincount(place, rows.w).astype(np.float64))
-    constant = loss.constant(rows.y, rows.w)
-    free = loss
-    loss = free.of_residuals(np.tile(constant, (len(rows.y), 1)), rows.y, rows.w)
-    if alpha is not None and not turns:
-        return loss, alpha, None
-    found: Selection | None = None
-    for _ in range(1 if loss is free else 2):
-        unit = unit_of(loss, rows)
-        spread = 1.0 if loss.log_link else _variance(rows.y, rows.w)
-        grid = ALPHAS * (unit / spread * heavy) if alpha is None else np.array([alpha])
-        scores = np.full((len(turns), len(grid)), np.nan)
-        fits = np.full((len(grid), *rows.y.shape), np.nan)
-        paths = (
-            _regression_path(features, row, select(rows, train), loss, grid, unit)
-            for train, _ in turns
-        )
-        for i, linears in enumerate(zip(*paths, strict=True)):
-            for losses, (_, held), linear in zip(scores, turns, linears, strict=True):
-                fits[i, held] = F = _predict(features, linear, rows.x[held])
-                w = rows.w[held]
-                losses[i] = w @ loss.with_width(0.0).value(F, rows.y[held]) / w.sum()
-            mean = scores.mean(axis=0)
-            if i > 1 and mean[i] > mean[i - 1] > mean[i - 2]:
-                break
-        best = 0
-        if alpha is None:
-            found = _selection("held-out loss on the row sample", grid, scores, size)
-            best = int(np.argmin(np.abs(grid - found.best.alpha)))
-        known = np.isfinite(fits[best]).all(axis=1)
-        loss = free.of_residuals(fits[best][known], rows.y[known], rows.w[known])
-    return loss, float(grid[best]), found
-
-
-def unit_of(loss: RegressionLoss, rows: Rows) -> float:
-    """The mean loss of the best constant, about: the unit of tolerances."""
-    w = np.ones(len(rows.x)) if rows.w is None else rows.w
-    constant = np.tile(loss.constant(rows.y, w), (len(rows.y), 1))
-    return max(float(w @ loss.value(constant, rows.y) / w.sum()), float(np.finfo(float).tiny))
-
-
-def regression_start(
-    moments: Moments, loss: RegressionLoss, alpha: float, rows: Rows
-) -> tuple[Float64, Float64]:
-    """Where descent starts: the best constant under a logarithm, else least squares."""
-    if loss.log_link:
-        w = np.ones(len(rows.x)) if rows.w is None else rows.w
-        r, t = moments.row.n_features, moments.row.n_targets
-        return np.zeros((r, t)), loss.constant(rows.y, w)
-    least = ridge(moments, max(alpha, 1e-6 * moments.weight), floor="raise_silently")
-    return least.coef, least.intercept
-
-
-def _regression_path(
-    features: FeatureMap,
-    row: AugmentedRow,
-    train: Rows,
-    loss: RegressionLoss,
-    alphas: Float64,
-    unit: float,
-) -> Iterator[tuple[Float64, Float64]]:
-    """(β, μ) for each α, largest first; each fit starts from the one before."""
-    named = class_row(row, range(train.y.shape[1]))
-    moments = accumulate(features, train.x, train.y, train.w, row=named, sums="float64")
-    problem = Penalised(ridge_system(moments), loss, float(alphas[0]))
-    nothing = np.empty((features.n_components, 0))
-    statistic = LossStatistic(features, loss, None, nothing, np.empty(0), (), None, row)
-    start = regression_start(moments, loss, float(alphas[0]), train)
-    for alpha in alphas:
-        at = replace(problem, alpha=float(alpha))
-        for state in minimisers(
-            _sums_over(train), statistic, at, start, unit=unit, tol=TOL, max_passes=40
-        ):
-            theta = state.point.theta
-        start = problem.linear(theta)
-        yield start
-
-
-def _turns(place: Array, codes: Array) -> list[tuple[Array, Array]]:
-    """(fitted, held out) rows: a quarter is held out, or each quarter of few.
-
-    Rows are few where those of a class are, too: ten held-out rows tell little of it. The fewest
-    rows of a class are dealt out to the quarters.
-
-    Parameters
-    ----------
-    place : (n,) int array
-        Places that follow each other are in different quarters, rows of the same place together.
-    codes : (n,) int array
-        Class numbers; 0 where there are no classes.
-    """
-    place, width = place.copy(), place.max() + 1
-    counts = np.bincount(np.unique(codes * width + place) // width)  # without copies
-    for code in np.flatnonzero((counts > 0) & (counts < FEWEST_OF_CLASS)):
-        at = codes == code
-        place[at] = np.unique(place[at], return_inverse=True)[1] + code
-    few = counts.sum() < FEW_ROWS or counts[counts > 0].min() < FEW_OF_CLASS
-    return [
-        (place % 4 != turn, place % 4 == turn)
-        for turn in range(4 if few else 1)
-        if (place % 4 == turn).any() and (place % 4 != turn).any()
-    ]
-
-
 def _places(x: Array) -> Array:
     """Places (n,) of rows in random order: their numbers, of copies that of the first of them."""
     number = group_copies(x)
     return np.arange(len(x)) if number is None else np.unique(number, return_inverse=True)[1]
-
-
-def _hashed_places(x: Array, y: Array) -> Array:
-    """Places (n,) of rows in an order that depends on their values alone: copies share a place."""
-    none = np.zeros(len(x), np.uint64)
-    alike, whole = (
-        np.unique(hash_rows(none, *of), return_inverse=True)[1] for of in ((x,), (x, y))
-    )
-    levels = group_copies(x) is None and alike.max() < whole.max()
-    return np.asarray(whole if levels else alike)
-
-
-def _variance(y: Float64, w: Float64) -> float:
-    """Of all targets about one mean; no less than the smallest number."""
-    mean = float(w @ y.mean(axis=1) / w.sum())
-    return max(float(w @ ((y - mean) ** 2).mean(axis=1) / w.sum()), float(np.finfo(float).tiny))
 
 
 def _sorted_places(x: Array, w: Array, *, copies: bool) -> Array:
@@ -424,72 +246,9 @@ def _share(w: Float64, turns: Sequence[tuple[Array, Array]]) -> float:
     return float(np.mean([w[train].sum() for train, _ in turns]) / w.sum())
 
 
-def _selection(
-    criterion: str, alphas: Float64, scores: Float64, size: int, errors: Float64 | None = None
-) -> Selection:
-    """The held-out losses (turns, α) as a selection; within ``errors`` (α,) of several turns."""
-    simplest = errors is not None and len(scores) > 1
-    return Selection(
-        criterion=criterion,
-        targets=("loss",),
-        folds=tuple(map(str, range(len(scores)))),
-        sizes=(size,),
-        alphas=alphas[::-1].copy(),
-        scores=scores[:, None, ::-1, None],  # α increases
-        scale=np.ones(1),
-        df=np.full((1, len(alphas)), np.nan),
-        eta=np.zeros(1),
-        rule="one_standard_error" if simplest else "best",
-        error_of_difference=None if errors is None else errors[None, ::-1],
-    )
-
-
-def _size(features: FeatureMap) -> int:
-    """Features that are looked at."""
-    r = features.n_components
-    return r if features.nesting == "none" else min(r, MOST_COMPONENTS)
-
-
-class _IdentityMap(RowwiseMap):
-    """Rows that are features already: a copy. It has no spec and stays in this module."""
-
-    dtype, nesting = np.float32, "none"
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    @property
-    def n_inputs(self) -> int:
-        return self._size
-
-    @property
-    def n_components(self) -> int:
-        return self._size
-
-    def __call__(self, X: Array, out: Array | None = None) -> Array:
-        Z = np.empty(X.shape) if out is None else out
-        Z[:] = X
-        return Z
-
-
-def _predict(features: FeatureMap, linear: Coefficients, x: Array) -> Float64:
-    """μ + z(x)ᵀβ (m, T)."""
-    coef, intercept = linear
-    return linear_form(sweep_of(features, np.dtype(np.float64)), x, coef) + intercept
-
-
-def _leading_features(features: FeatureMap, size: int, x: Array, dtype: str | None = None) -> Array:
-    """The leading features (m, size) of rows, all R of few rows at a time."""
-    z = np.empty((len(x), size), dtype or features.dtype)
-    for start in range(0, len(z), BATCH_ROWS):
-        part = slice(start, start + BATCH_ROWS)
-        z[part] = features(x[part])[:, :size]
-    return z
-
-
 def _leading_rows(features: FeatureMap, size: int, x: Array, codes: Array, w: Array) -> Rows:
     """Labelled rows whose columns are their leading features."""
-    z = _leading_features(features, size, x)
+    z = leading_features(features, size, x)
     return Rows(z, np.empty((len(z), 0)), w, None, 0, codes)
 
 
@@ -577,16 +336,16 @@ def _nonsmooth_fits(
     row: AugmentedRow, loss: Loss, train: Rows
 ) -> Callable[[float, Coefficients | None], Coefficients]:
     """(α, start) -> the fit of a loss with corners to rows that are features."""
-    mapped, labels = _IdentityMap(row.n_features), tuple(range(loss.n_classes))
+    mapped, labels = IdentityMap(row.n_features), tuple(range(loss.n_classes))
     counted = ClassStatistic(MomentStatistic(mapped, row, 2, "float64", 0, 1), labels)
-    problem = penalise(_sums_over(train)(counted), loss, float(ALPHAS[0]))
+    problem = penalise(sums_over(train)(counted), loss, float(ALPHAS[0]))
     statistic = _bare_statistic(mapped, loss, row)
     constant = problem.linear(problem.constant())
 
     def descend(alpha: float, start: Coefficients | None) -> Coefficients:
         at = replace(problem, alpha=alpha)
         *_, last = minimise_nonsmooth(
-            _sums_over(train), statistic, at, start or constant, unit=1.0, tol=0.03, max_passes=40
+            sums_over(train), statistic, at, start or constant, unit=1.0, tol=0.03, max_passes=40
         )
         return problem.linear(last.point.theta)
 
@@ -616,7 +375,7 @@ def _nonsmooth_turns(
     calibrated: bool,
 ) -> _Turns:
     """A loss with corners on rows that are features: a Hessian for each step."""
-    mapped, codes, w = _IdentityMap(row.n_features), rows.label, rows.w
+    mapped, codes, w = IdentityMap(row.n_features), rows.label, rows.w
     assert codes is not None
     assert w is not None
     each = [_nonsmooth_fits(row, loss, select(rows, train)) for train, _ in turns]
@@ -627,7 +386,7 @@ def _nonsmooth_turns(
 
     def losses(fits: Sequence[_Fit]) -> list[Float64]:
         pairs = zip(fits, turns, strict=True)
-        scores = [_predict(mapped, fit.linear, rows.x[held]) for fit, (_, held) in pairs]
+        scores = [predicted(mapped, fit.linear, rows.x[held]) for fit, (_, held) in pairs]
         numbers = [codes[held] for _, held in turns]
         if calibrated:
             return _calibrated_losses(scores, numbers, [w[held] for _, held in turns])
@@ -726,14 +485,14 @@ def choose_spread(
         n_scores = 1 if loss.n_classes == 2 else loss.n_classes
         size = min(size, max(MOST_COMPONENTS // n_scores, 2))
     leading, losses = row.leading(size), np.zeros(len(SPREADS))
-    statistic = _bare_statistic(_IdentityMap(size), loss, leading)
-    for turn in _turns(_places(x), codes):
+    statistic = _bare_statistic(IdentityMap(size), loss, leading)
+    for turn in turns_of(_places(x), codes):
         train, held = (_leading_rows(features, size, x[at], codes[at], w[at]) for at in turn)
         kept = KeptFeatures(train.x.astype(np.float64), codes[turn[0]], w[turn[0]], loss.n_classes)
         problem = kept.penalise(leading.prior, loss, alpha)
         *_, last = descents_of_kept(kept, problem, tol=TOL, max_passes=PASSES)
         theta = last.point.theta
-        found = _sums_over(train)(with_curvatures(statistic, leading, *problem.linear(theta)))
+        found = sums_over(train)(with_curvatures(statistic, leading, *problem.linear(theta)))
         functions = laplace_functions(
             problem, theta, found.curvatures, n_draws=n_draws, rng=np.random.default_rng(0)
         )
@@ -760,14 +519,3 @@ def with_curvatures(
         steps=(0.0,),
         row=row,
     )
-
-
-def _sums_over(rows: Rows) -> Any:
-    """A statistic -> its sum over rows in memory."""
-
-    def sums(statistic: LossStatistic) -> Any:
-        sink = statistic.start()
-        sink.add(rows, np.arange(len(rows.x)))
-        return sink.result()
-
-    return sums

@@ -84,6 +84,8 @@ class LossStatistic:
     sums: Literal["float32", "float64"] = "float64"  # their precision
     products: Literal["float32", "float64"] = "float64"
     """Precision of the scores and of each batch's part of the gradient."""
+    target: int | None = None
+    """Which target of a row is looked at; None: all."""
 
     @property
     def n_curvatures(self) -> int:
@@ -109,6 +111,8 @@ class LossStatistic:
         }
         if self.products == "float32":
             plain["products"] = self.products
+        if self.target is not None:
+            plain["target"] = self.target
         return digest(plain, {"coef": self.coef, "intercept": self.intercept})
 
     def pack(self, value: LossSums) -> Packed:
@@ -143,6 +147,8 @@ class _LossSink:
     def add(self, rows: Rows, places: Array) -> None:
         labels: Any = self._of.labels
         targets = rows.y if labels is None else codes_of(rows, labels)
+        if self._of.target is not None:
+            targets = targets[:, self._of.target, None]
         self._of.loss.check_targets(targets)
         for start in range(0, len(rows.x), BATCH_ROWS):
             part = slice(start, start + BATCH_ROWS)

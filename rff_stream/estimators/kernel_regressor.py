@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from os import PathLike
@@ -16,9 +15,15 @@ from sklearn.utils.metaestimators import available_if
 
 from rff_stream._array import Float64
 from rff_stream.answers.early_stopping import HeldOutError
+from rff_stream.answers.penalty_selection import Selection as PenaltySelection
 from rff_stream.arguments import Rule, number_or
 from rff_stream.contracts import Packed, RowFunction, Slopes
-from rff_stream.descents.held_out_penalty import choose_regression, regression_start, unit_of
+from rff_stream.descents.regression_penalty import (
+    choose_regression,
+    of_target,
+    regression_starts,
+    unit_of,
+)
 from rff_stream.descents.statistic import LossStatistic, minimisers
 from rff_stream.errors import ModelError, warn
 from rff_stream.estimators import regression
@@ -64,6 +69,8 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # type: ign
 
     Minimises Σ w ℓ(f(x), y) + (α/2) βᵀ diag(1/s) β with f(x) = μ + z(x)β. The first read gives
     moments and a least-squares start; each further read gives one step of Newton's method.
+    Each target has a loss scale, an α and reads of its own: its answer is that of a fit to it
+    alone.
 
     Parameters
     ----------
@@ -95,17 +102,17 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # type: ign
         The share of each input in the squared slope of the fitted function over its row sample,
         computed when it is asked for; see :func:`rff_stream.inspect.gradient_outer_product`.
     loss_ : RegressionLoss
-        The loss with its estimated scale or dispersion.
+        The loss with its estimated scale or dispersion; of several targets a tuple.
     coef_, intercept_, alpha_, features_, moments_, length_scale_, columns_, n_rows_, \
 n_missing_, plan_
         As in :class:`~rff_stream.KernelRidge`.
     selection_ : Selection
-        Held-out losses of every α, where it was chosen.
+        Held-out losses of every α, where it was chosen; of several targets a tuple.
     n_passes_ : int
         Reads of all rows.
     converged_ : bool
     objective_ : tuple of float
-        Mean penalised loss after each pass.
+        Mean penalised loss after each pass; of several targets a tuple of these.
     support_share_ : float
         For "epsilon_insensitive": the share of sampled rows on or outside of the tube.
     support_vectors_ : (m, d) array
@@ -220,7 +227,19 @@ class Exponential:
         return np.asarray(np.exp(Z @ self.coef + self.intercept))
 
 
-SPEC = stored(plain=True, write=operator.methodcaller("spec"), read=regression_loss)
+def specs_of(losses: Sequence[RegressionLoss]) -> Any:
+    """Plain JSON of the losses: of a single one its own."""
+    specs = [loss.spec() for loss in losses]
+    return specs[0] if len(specs) == 1 else specs
+
+
+def losses_of(specs: Any) -> tuple[RegressionLoss, ...]:
+    """The losses that gave these."""
+    several = [specs] if isinstance(specs, Mapping) else specs
+    return tuple(regression_loss(spec) for spec in several)
+
+
+SPECS = stored("loss", plain=True, write=specs_of, read=losses_of)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -228,10 +247,12 @@ class LossAnswer:
     """The scores of least loss: a :class:`~rff_stream.families.protocol.RidgeAnswer`."""
 
     linear: LinearAnswer  # f = μ + zβ
-    loss: RegressionLoss = field(metadata=SPEC)
+    losses: tuple[RegressionLoss, ...] = field(metadata=SPECS)
+    """One for each target; of a store of before a single one for all."""
     n_passes: int = field(metadata=stored(plain=True))
     converged: bool = field(metadata=stored(plain=True))
-    objective: tuple[float, ...] = field(default=(), metadata=NOT_STORED)
+    objectives: tuple[tuple[float, ...], ...] = field(default=(), metadata=NOT_STORED)
+    selections: tuple[PenaltySelection, ...] = field(default=(), metadata=NOT_STORED)
     support: Float64 | None = None  # (m, d): sampled rows on or outside of the tube
     support_share: float = np.nan
 
@@ -243,7 +264,7 @@ class LossAnswer:
     def mean(self) -> RowFunction:
         """x ↦ f, or its exponential."""
         linear = self.linear
-        if not self.loss.log_link:
+        if not self.losses[0].log_link:
             return linear.mean()
         answer = Exponential(linear.coef, linear.intercept)
         return AnswerPredictor(linear.features, answer, len(linear.intercept))
@@ -259,11 +280,13 @@ class LossAnswer:
     def attributes(self, flat: bool) -> dict[str, Any]:
         """Public attributes by name."""
         found = self.linear.attributes(flat) | {
-            "loss_": self.loss,
+            "loss_": _alone(self.losses),
             "n_passes_": self.n_passes,
             "converged_": self.converged,
-            "objective_": self.objective,
+            "objective_": _alone(self.objectives),
         }
+        if self.selections:
+            found["selection_"] = _alone(self.selections)
         if self.support is not None:
             found |= {"support_vectors_": self.support, "support_share_": self.support_share}
         return found
@@ -271,6 +294,11 @@ class LossAnswer:
     def pack(self) -> Packed:
         """The linear answer, the rows that hold it, the loss and the passes."""
         return Packed(*pack_fields(self))
+
+
+def _alone(values: tuple[Any, ...]) -> Any:
+    """What there is one of; of several targets all."""
+    return values[0] if len(values) == 1 else values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -313,41 +341,51 @@ class LossRecipe(RegressionRecipe):
         given = None if isinstance(params.alpha, str) else float(params.alpha)
         free = regression_loss(params.loss)
         free.check_targets(rows.y)
-        loss, alpha, selection = choose_regression(features, bare, rows, free, given)
-        problem = Penalised(ridge_system(moments), loss, alpha)
-        nothing = np.empty((features.n_components, 0))
+        each = [of_target(rows, t) for t in range(moments.row.n_targets)]
+        chosen = [choose_regression(features, bare, own, free, given) for own in each]
+        losses = tuple(loss for loss, _, _ in chosen)
+        alphas = np.array([alpha for _, alpha, _ in chosen])
+        system, nothing = ridge_system(moments), np.empty((features.n_components, 0))
         sums: Any = done.request.plan.sums
-        statistic = LossStatistic(features, loss, None, nothing, np.empty(0), (), None, bare, sums)
-        unit = unit_of(loss, rows)
-        *_, state = minimisers(
-            passes_of(done),
-            statistic,
-            problem,
-            regression_start(moments, loss, alpha, rows),
-            unit=unit,
-            tol=params.tol,
-            max_passes=params.max_passes,
-        )
-        self.warn_of_slow(state, unit * moments.weight)
-        coef, intercept = problem.linear(state.point.theta)
-        penalties = np.full(moments.row.n_targets, alpha)
+        starts, found, states = regression_starts(features, moments, losses, alphas, rows), [], []
+        for t, (own, loss) in enumerate(zip(each, losses, strict=True)):
+            problem = Penalised(system, loss, float(alphas[t]))
+            statistic = LossStatistic(
+                features, loss, None, nothing, np.empty(0), (), None, bare, sums,
+                target=t if len(each) > 1 else None,
+            )  # fmt: skip
+            unit = unit_of(loss, own)
+            *_, state = minimisers(
+                passes_of(done), statistic, problem, starts[t],
+                unit=unit, tol=params.tol, max_passes=params.max_passes,
+            )  # fmt: skip
+            self.warn_of_slow(state, unit * moments.weight, moments.row.targets[t])
+            found.append(problem.linear(state.point.theta))
+            states.append(state)
         linear = LinearAnswer(
-            features, coef, intercept, penalties, np.full(len(penalties), np.nan),
-            moments.row.target_origin, selection,
-        )  # fmt: skip
+            features,
+            np.hstack([coef for coef, _ in found]),
+            np.concatenate([intercept for _, intercept in found]),
+            alphas,
+            np.full(len(alphas), np.nan),
+            moments.row.target_origin,
+        )
         answer = LossAnswer(
             linear,
-            loss,
-            n_passes=1 + state.passes,
-            converged=state.converged,
-            objective=tuple(value / moments.weight for value in state.history),
+            losses,
+            n_passes=1 + sum(state.passes for state in states),
+            converged=all(state.converged for state in states),
+            objectives=tuple(
+                tuple(value / moments.weight for value in state.history) for state in states
+            ),
+            selections=tuple(selection for _, _, selection in chosen if selection is not None),
         )
-        if not loss.log_link and not isinstance(loss, Quantile):  # about a mean, in units of y
+        if not free.log_link and not isinstance(free, Quantile):  # about a mean, in units of y
             warn_of_residuals(fitted, answer, chosen=given is None, robust=True)
-        return with_support(answer, rows, unit * params.tol**2 / 2)
+        return with_support(answer, each, params.tol**2 / 2)
 
-    def warn_of_slow(self, state: Descent, unit: float) -> None:
-        """Warn where the reads ended before the descent did."""
+    def warn_of_slow(self, state: Descent, unit: float, target: str) -> None:
+        """Warn where the reads for a target ended before the descent did."""
         if state.converged:
             return
         share, most = state.decrement / unit**0.5, self.params.max_passes
@@ -355,8 +393,8 @@ class LossRecipe(RegressionRecipe):
         if state.passes < most:
             remedy = "No step reduces the loss by more than rounding. Raise alpha, or tol."
         warn(
-            f"After {state.passes} passes (max_passes={most}) the decrement is {share:.2g}, above "
-            f"tol={self.params.tol:.2g}. {remedy}",
+            f"After {state.passes} passes (max_passes={most}) for target {target!r} the decrement "
+            f"is {share:.2g}, above tol={self.params.tol:.2g}. {remedy}",
             ConvergenceWarning,
         )
 
@@ -364,11 +402,17 @@ class LossRecipe(RegressionRecipe):
         return unpack_fields(LossAnswer, packed.plain, packed.arrays, features=fitted.features)
 
 
-def with_support(answer: LossAnswer, rows: Rows, width: float) -> LossAnswer:
-    """The answer with the sampled rows that hold it, where the loss is 0 inside of a tube."""
-    loss = answer.loss.with_width(width)
-    if not isinstance(loss, EpsilonInsensitive) or rows.w is None:
+def with_support(answer: LossAnswer, each: Sequence[Rows], share_of_unit: float) -> LossAnswer:
+    """The answer with the sampled rows that hold it, where the loss is 0 inside of a tube.
+
+    ``each`` are the rows with one target each; corners are rounded over a share of the unit.
+    """
+    (first, *_), F = each, answer.linear.mean()(each[0].x)
+    if not isinstance(answer.losses[0], EpsilonInsensitive) or first.w is None:
         return answer
-    held = loss.supports(answer.linear.mean()(rows.x), rows.y).any(axis=1)
-    share = float(rows.w[held].sum() / rows.w.sum())
-    return replace(answer, support=rows.x[held], support_share=share)
+    held = np.zeros(len(F), bool)
+    for t, (own, loss) in enumerate(zip(each, answer.losses, strict=True)):
+        rounded: Any = loss.with_width(share_of_unit * unit_of(loss, own))
+        held |= rounded.supports(F[:, t, None], own.y)[:, 0]
+    share = float(first.w[held].sum() / first.w.sum())
+    return replace(answer, support=first.x[held], support_share=share)

@@ -391,10 +391,20 @@ def weighted_quantile(y: Float64, w: Float64, share: float) -> Float64:
 
 
 def _robust_scale(F: Float64, y: Float64, w: Float64) -> float:
-    """1.4826 times the median of ``|y − f|``, over all targets."""
-    misses = np.abs(y - F).reshape(-1, 1)
-    scale = NORMAL_MAD * float(weighted_quantile(misses, np.repeat(w, y.shape[1]), 0.5)[0])
-    return max(scale, float(np.finfo(np.float64).eps * np.abs(y).max()), np.finfo(float).tiny)
+    """1.4826 times the median of ``|y − f|`` over all targets; 1 where f is y everywhere.
+
+    Where more than half are rounding, as of a median of 0 in counts with many zeros, the median of
+    the others.
+    """
+    misses, w = np.abs(y - F).ravel(), np.repeat(w, y.shape[1])
+    least = np.finfo(np.float64).eps * np.abs(y).max()
+    some = misses > least
+    if not some.any():
+        return 1.0
+    middle = float(weighted_quantile(misses, w, 0.5))
+    if middle <= least:
+        middle = float(weighted_quantile(misses[some], w[some], 0.5))
+    return NORMAL_MAD * middle
 
 
 def _log_mean(y: Float64, w: Float64) -> Float64:

@@ -29,7 +29,6 @@ from rff_stream.answers.ridge import ridge
 from rff_stream.contracts import Slopes, Statistic
 from rff_stream.descents.held_out_penalty import (
     MOST_HELD_OUT,
-    Coefficients,
     choose_alpha,
     choose_spread,
     held_out_of_pilot,
@@ -37,6 +36,7 @@ from rff_stream.descents.held_out_penalty import (
     with_curvatures,
 )
 from rff_stream.descents.kept_rows import KeptFeatures, descents_of_kept
+from rff_stream.descents.sample_fits import Coefficients
 from rff_stream.descents.statistic import (
     FEW_FEATURES,
     LEAST_TOL,

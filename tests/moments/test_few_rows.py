@@ -16,7 +16,7 @@ from rff_stream.answers.dual import RowSpace, ridge_of_rows
 from rff_stream.answers.evidence import evidence, evidence_at
 from rff_stream.answers.principal_components import components
 from rff_stream.answers.ridge import ridge, ridge_at
-from rff_stream.descents import held_out_penalty
+from rff_stream.descents import held_out_penalty, sample_fits
 from rff_stream.descents.kept_rows import KeptFeatures, descents_of_kept
 from rff_stream.errors import ModelError
 from rff_stream.losses.classification import Logistic, loss_for
@@ -199,7 +199,7 @@ def test_a_penalty_for_few_rows_is_that_of_all_columns():
     """Columns of their own, as many as rows, hold the same functions at the same size."""
     x, y, w = rows_of(90, True)
     z = FEATURES(x)
-    own, basis = held_out_penalty._own_columns(z, FEATURES.prior())
+    own, basis = sample_fits.own_columns(z, FEATURES.prior())
     kernel = (z * FEATURES.prior()).astype(float) @ z.T
     np.testing.assert_allclose(own @ own.T, kernel, atol=1e-6)
     unit = np.random.default_rng(0).normal(size=(90, 2))
@@ -246,7 +246,7 @@ def test_rows_that_are_cut_off_are_rows_of_weight_0(n_classes, n_rows, n_turns, 
             curvature = share * np.mean([e.mean_curvature(loss, e.scores(*f)) for e, f in bends])
         linears = [
             problem.linear(list(descents_of_kept(
-                each, held_out_penalty._over(at, each), start, tol=held_out_penalty.TOL,
+                each, held_out_penalty._over(at, each), start, tol=sample_fits.TOL,
                 max_passes=held_out_penalty.PASSES * (1 if problem.guided else 2),
                 metric=lambda g, size=first / curvature: size * solve(g),
             ))[-1].point.theta)
