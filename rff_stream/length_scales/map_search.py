@@ -290,5 +290,5 @@ def search_map(search: MapSearch) -> MapChoice:
         taken = BESIDE + taken
     return MapChoice(
         best.kernel, best.matrix, best.shape, taken, n_rows, tuple(trials), scores, search.trend,
-        best.n_free, best.alpha, second, search.budget, search.rivals(),
+        search.numbers_felt(best), best.alpha, second, search.budget, search.rivals(),
     )  # fmt: skip

@@ -71,6 +71,11 @@ class RowWindow:
         """Some of the rows, by their places."""
         return RowWindow(self.x[own], self.y[own], self.w[own])
 
+    def joined(self, other: RowWindow) -> RowWindow:
+        """These rows and others."""
+        pairs = ((self.x, other.x), (self.y, other.y), (self.w, other.w))
+        return RowWindow(*(np.concatenate(pair) for pair in pairs))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MetricFit:

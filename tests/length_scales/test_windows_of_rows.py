@@ -495,3 +495,21 @@ def test_equal_rows_are_one_of_their_weights_in_a_search(rng):
     )
     assert len(mine) >= 5
     assert mine == pytest.approx(other, rel=1e-6)
+
+
+def test_windows_have_rare_rows_where_no_target_varies(rng):
+    """One row of a class in 4,000: no length-scale could be found, in words about windows."""
+    rows = RowWindow(rng.normal(size=(4000, 3)), np.zeros((4000, 1)), np.ones(4000))
+    rows.y[17] = 1.0
+    search = MapSearch(rows, [], True, [rs.Gaussian(1.0)], CellShape(400, 256), rng)
+    for _ in range(20):
+        assert sum(each.y.any() for each in search._windows(np.eye(3), 2, 5)) >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rare", [1, 2])
+def test_a_class_of_one_row_is_a_class(rng, rare):
+    X, y = rng.normal(size=(4000, 4)), np.zeros(4000, int)
+    y[:rare] = 1
+    odds = rs.KernelClassifier(random_state=0, progress=False).fit(X, y).predict_proba(X)[:, 1]
+    assert 0 < odds.mean() < 0.002
