@@ -45,6 +45,12 @@ from rff_stream.systems.normal_equations import System
 START = 4
 """Index of the first penalty that is tried: 0.1, for which scores of ±3 are likely."""
 
+UNLIKELY, ROWS_A_COLUMN = 13, 2
+"""Index of the first penalty, 3·10⁻⁶, for which scores beyond ±300 are likely; and rows for each
+column that it takes. From it on a penalty is looked at where the one before was better than the one
+before that by a standard error. Where few rows are told apart without error, scores grow without an
+end, and G, which guides the steps, has no direction that the held-out rows are not in."""
+
 SPREADS = np.array([0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0])
 """Scales of the Laplace posterior, from the fit alone (0) to the whole posterior (1)."""
 
@@ -98,11 +104,8 @@ def choose_alpha(
     where each quarter is held out.
     """
     x, codes, w = _classes_of(pilot, class_weight)
-    size, turns, alphas = (
-        leading_size(features),
-        turns_of(_places(x), codes),
-        ALPHAS * weight_unit(w),
-    )
+    size, turns = leading_size(features), turns_of(_places(x), codes)
+    alphas = ALPHAS[: None if len(x) >= ROWS_A_COLUMN * size else UNLIKELY] * weight_unit(w)
     counts = np.bincount(codes)
     calibrated = (loss.abrupt or loss.nonsmooth) and counts[counts > 0].min() >= FEW_TO_CALIBRATE
     what = "log-loss of calibrated scores" if calibrated else "loss"
@@ -319,6 +322,10 @@ def _walk(
             means[:, i] = [len(turns) * own @ part for own, part in zip(shares, parts, strict=True)]
             losses[i] = np.concatenate(parts)
             mean, chance = (-1.0, 0.0) if before is None else rise(i, before)
+            if i >= UNLIKELY and not mean < -chance:
+                del losses[i], fits[i]
+                means[:, i] = np.nan
+                break
             rises, before = rises + 1 if mean > 0 else 0, i
             if not every and (rises == 2 or (rises and mean > CLEAR * chance)):
                 break
