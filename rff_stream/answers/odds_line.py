@@ -37,7 +37,7 @@ MOST_VALUES = 2**22
 """Rows times inputs times classes of a line: a second of CPU time, about. Of more, some rows."""
 
 ANGLE_TOLERANCE = 0.01
-"""Of the angle between scores and a line in their sum: a hundredth of either."""
+"""Of the angle between two scores in their sum: a hundredth of either."""
 
 LINE = "odds_line"
 """Before the names of the arrays of a line."""
@@ -151,34 +151,45 @@ def calibrate_beside_line(
     weights: Float64,
     counts: Float64 | None = None,
 ) -> Calibration:
-    """a, b and c of least log-loss of held-out scores (m, K) beside a line of their rows x (m, d).
-
-    The log-loss is convex in a, b and c, so along the angle of (a, c) its least value has one
-    minimum.
-    """
+    """a, b and c of least log-loss of held-out scores (m, K) beside a line of rows x (m, d)."""
     along, B = line.held_out(x), line.slopes[0]
     if scores.shape[1] == 1:
         along, B = along[:, 1:] - along[:, :1], B[:, 1:] - B[:, :1]
-    size, own, share = float(along.std()), float(scores.std()), weights / weights.sum()
-    if not size > 0 or not own > 0:
-        return calibrate(scores, codes, weights, counts)
+    a, c = shares_beside(scores, along, codes, weights, counts)
+    found = calibrate(a * scores + c * along if c else scores, codes, weights, counts)
+    if not c:
+        return found
+    slopes = found.slope * c * B
+    return Calibration(found.slope * a, found.offset - line.origin @ slopes, slopes)
 
-    def at(angle: float) -> tuple[Float64, Calibration]:
-        mixed = np.cos(angle) / own * scores + np.sin(angle) / size * along
-        return mixed, calibrate(mixed, codes, weights, counts)
+
+def shares_beside(
+    scores: Float64, other: Float64, codes: Array, weights: Float64, counts: Float64 | None = None
+) -> tuple[float, float]:
+    """a > 0 and c ≥ 0 for which a·scores + c·other (m, K) have the least log-loss, calibrated.
+
+    The log-loss is convex in a, c and the offsets, so along the angle of (a, c), each over the
+    deviation of its scores, its least value has one minimum. (1, 0) where either does not vary.
+    """
+    size, own, share = float(other.std()), float(scores.std()), weights / weights.sum()
+    if not size > 0 or not own > 0:
+        return 1.0, 0.0
+
+    def shares(angle: float) -> tuple[float, float]:
+        return float(np.cos(angle)) / own, float(np.sin(angle)) / size
 
     def loss(angle: float) -> float:
-        mixed, odds = at(angle)
+        a, c = shares(angle)
+        mixed = a * scores + c * other
+        odds = calibrate(mixed, codes, weights, counts)
         logs = log_softmax(of_every_class(odds(mixed)), axis=1)
         return -float(share @ logs[np.arange(len(codes)), codes])
 
-    angle = optimize.minimize_scalar(
-        loss, bounds=(0, np.pi / 2), method="bounded", options={"xatol": ANGLE_TOLERANCE}
-    ).x
-    found = at(angle)[1]
-    slopes = found.slope * np.sin(angle) / size * B
-    slope = found.slope * float(np.cos(angle)) / own
-    return Calibration(slope, found.offset - line.origin @ slopes, slopes)
+    return shares(
+        optimize.minimize_scalar(
+            loss, bounds=(0, np.pi / 2), method="bounded", options={"xatol": ANGLE_TOLERANCE}
+        ).x
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,8 +3,8 @@
 Every class is a target of the process in the cells, with one α for all of them in a tree, so its
 scores and those of sampled rows under the fit without each follow from moments alone. α is that of
 highest evidence times the factor of least leave-one-out Brier score; the same scores calibrate
-probabilities, with as much of a line of the inputs as pays. Of few rows, scores by maps that were
-searched without them have as much of a say.
+probabilities, with as much of a logistic regression on the kernel, and of a line of the inputs, as
+pays. Of few rows, scores by maps that were searched without them have as much of a say.
 """
 
 from __future__ import annotations
@@ -19,13 +19,20 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import Calibration, calibrate, mean_calibration, probabilities
-from rff_stream.answers.odds_line import FOLDS, OddsLine, calibrate_beside_line, folds_of
+from rff_stream.answers.odds_line import (
+    FOLDS,
+    OddsLine,
+    calibrate_beside_line,
+    folds_of,
+    shares_beside,
+)
 from rff_stream.cells.calibration import local_posterior
 from rff_stream.cells.cost import CellCost
 from rff_stream.cells.draw import cell_cost, cost_of_shape, draw_cells, encoding_of
 from rff_stream.cells.evidence import LocalEvidence, cell_evidence, local_evidence
 from rff_stream.cells.fold_scores import FoldScores
 from rff_stream.cells.map import ChosenCells, LocalFeatures
+from rff_stream.cells.odds_map import OddsMap, OddsPart
 from rff_stream.cells.posterior import LocalPosterior
 from rff_stream.cells.spectrum import local_spectrum
 from rff_stream.cells.statistic import CellStatistic
@@ -56,16 +63,20 @@ FACTORS = np.logspace(-2, 2, 9)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellLogOdds:
-    """a·f + b + Bᵀx of scores f in cells; see :class:`~rff_stream.families.protocol.LogOdds`."""
+    """a·f + b + Bᵀx + γᵀz(x) of scores f in cells.
+
+    See :class:`~rff_stream.families.protocol.LogOdds`.
+    """
 
     posterior: LocalPosterior  # of the one-hot classes
     calibration: Calibration
+    beside: OddsPart | None = None  # γᵀz(x)
 
     def predictor(self) -> RowFunction:
-        return CellScores(self.posterior, self.calibration)
+        return CellScores(self.posterior, self.calibration, self.beside)
 
     def slopes(self) -> Slopes:
-        return CellScores(self.posterior, self.calibration).slopes
+        return CellScores(self.posterior, self.calibration, self.beside).slopes
 
     def attributes(self) -> dict[str, Any]:
         """α and df are those of the trees, averaged."""
@@ -77,11 +88,13 @@ class CellLogOdds:
         }
 
     def arrays(self) -> dict[str, Array]:
-        """The posterior of every cell, and the calibration."""
+        """The posterior of every cell, the calibration, and what is beside the scores."""
         odds = self.calibration
         own = {"calibration": np.append(odds.slope, odds.offset)}
         if odds.line is not None:
             own["line"] = odds.line
+        if self.beside is not None:
+            own |= self.beside.stored
         return self.posterior.arrays() | own
 
 
@@ -91,6 +104,7 @@ class CellScores:
 
     posterior: LocalPosterior
     calibration: Calibration
+    beside: OddsPart | None = None
 
     @property
     def width(self) -> int:
@@ -99,11 +113,13 @@ class CellScores:
 
     def __call__(self, x: Array) -> Float64:
         """Log-odds (n, K) of rows (n, d)."""
-        return self.calibration(_sides(self.posterior.mean(x)), x)
+        found = self.calibration(_sides(self.posterior.mean(x)), x)
+        return found if self.beside is None else found + self.beside(x)
 
     def slopes(self, x: Array) -> Float64:
         """Those of the log-odds (n, d, K)."""
         found = self.calibration.slope * _sides(self.posterior.slopes(x))
+        found = found if self.beside is None else found + self.beside.slopes(x)
         return found if self.calibration.line is None else found + self.calibration.line
 
 
@@ -151,10 +167,8 @@ class CellClasses:
             features = draw_cells(kernel, pilot, parameters, cost, encoding)
         scales["length_scale"] = features.length_scale
         with single_threaded_blas():
-            line = OddsLine.of(
-                as_read.x, as_read.y, as_read.w, as_read.classes, periods_of(features)
-            )
-        return features, scales | line.stored
+            beside = _beside_scores(features, as_read.x, as_read.y, as_read.w, as_read.classes)
+        return features, scales | beside
 
     def statistic(self, request: SumRequest) -> Statistic:
         return ClassStatistic(CellStatistic.of(request), request.labels)
@@ -186,18 +200,35 @@ class CellClasses:
                 cell_evidence(totals.features, classes.moments, alpha=alpha)
             )
         names, x = classes.row.targets, rows[:, : len(classes.row.inputs)]
-        line = OddsLine.from_stored(totals.scales)
+        found, line = totals.scales, OddsLine.from_stored(totals.scales)
         if line is None or len(x) > line.n_rows or not set(names) <= set(line.classes):
             with single_threaded_blas():
-                line = OddsLine.of(x, truth, weights, names, periods_of(totals.features))
+                found = _beside_scores(totals.features, x, truth, weights, names)
+            line = OddsLine.from_stored(found)
+        assert line is not None
+        beside = OddsMap.from_stored(found)
+        beside = None if beside is None else beside.over(names)
         apart, line = FoldScores.from_stored(totals.scales), line.over(names)
         told = [scores, None if apart is None else apart.at(x, names)]
-        found = [
-            calibrate_beside_line(_sides(each), x, line, codes, weights, counts)
+        share, of_map, other = 1.0, 0.0, np.zeros(1)
+        if beside is not None:  # other scores of a fold do not know the kernel of these rows
+            other = _sides(beside.held_out(x))
+            share, of_map = shares_beside(_sides(scores), other, codes, weights, counts)
+        calibrations = [
+            calibrate_beside_line(
+                share * _sides(each) + of_map * other, x, line, codes, weights, counts
+            )
             for each in told
             if each is not None
         ]
-        return CellLogOdds(posterior, mean_calibration(found))
+        odds = mean_calibration(calibrations)
+        of_map *= odds.slope
+        odds = replace(odds, slope=odds.slope * share)
+        if beside is None or not of_map:
+            return CellLogOdds(posterior, odds)
+        odds = replace(odds, offset=odds.offset + of_map * _sides(beside.intercept[0]))
+        part = OddsPart(beside.features, of_map * _sides(beside.coef[0]))
+        return CellLogOdds(posterior, odds, part)
 
     def least_loss(self, request: LossRequest) -> Descended:
         """Refused by :meth:`check`, too."""
@@ -208,7 +239,19 @@ class CellClasses:
         slope, *offset = arrays["calibration"].tolist()
         posterior = LocalPosterior.from_arrays(features, arrays, names)
         odds = Calibration(slope, np.array(offset), arrays.get("line"))
-        return CellLogOdds(posterior, odds)
+        return CellLogOdds(posterior, odds, OddsPart.from_stored(arrays))
+
+
+def _beside_scores(
+    features: LocalFeatures, x: Float64, y: Float64, w: Float64, classes: Sequence[str]
+) -> dict[str, Array]:
+    """What rows x (m, d) with one-hot classes say beside scores in cells, as arrays for the store.
+
+    A line of the inputs, and logistic regression on the kernel of the cells.
+    """
+    line = OddsLine.of(x, y, w, classes, periods_of(features))
+    on_map = OddsMap.of(features.kernel, features.encoding, x, y, w, classes)
+    return line.stored | ({} if on_map is None else on_map.stored)
 
 
 def descend(
