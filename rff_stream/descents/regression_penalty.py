@@ -45,6 +45,11 @@ TYPICAL = 10.0
 others must not end the fit of these. A mean of squared normal errors is 2.2 medians."""
 
 
+FLAT = 1.05
+"""A held-out loss within this factor of the least may fall again for a smaller penalty: columns of
+a long length-scale first tell a trend, and a wave only where they may be large."""
+
+
 def choose_regression(
     features: FeatureMap, row: AugmentedRow, rows: Rows, loss: RegressionLoss, alpha: float | None
 ) -> tuple[RegressionLoss, float, Selection | None]:
@@ -91,7 +96,7 @@ def choose_regression(
                 w = rows.w[held]
                 losses[i] = w @ loss.with_width(0.0).value(F, rows.y[held]) / w.sum()
             mean = scores.mean(axis=0)
-            if i > 1 and mean[i] > mean[i - 1] > mean[i - 2]:
+            if i > 1 and mean[i] > mean[i - 1] > mean[i - 2] and mean[i] > FLAT * np.nanmin(mean):
                 break
         best = 0
         if alpha is None:

@@ -87,8 +87,8 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # type: ign
         1/C of ``sklearn.svm.SVR`` on features times √s. "sample" minimises the
         held-out loss on the row sample.
     max_passes : int, default=100
-        The largest number of reads after the first. Smooth losses need 3 to 12, losses with
-        corners 20 to 50.
+        The largest number of reads after the first, for each target. Smooth losses need 3 to 20,
+        losses with corners 20 to 50.
     tol : float, default=1e-2
         Reads stop when the next step would reduce the loss by about tol²/2 of that of a constant.
     metric : "full", (d, k) array or None, default=None

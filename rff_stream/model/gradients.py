@@ -95,7 +95,7 @@ def metric_statistic(model: Any, n_directions: int | None) -> MetricStepStatisti
     """
     fitted: Fitted = model._require_fit()
     answer, d = fitted.answer, fitted.n_inputs
-    if not hasattr(answer, "mean") or hasattr(answer, "loss"):
+    if not hasattr(answer, "mean") or hasattr(answer, "losses"):
         raise ModelError(
             f"{type(model).__name__} has no residuals of a mean, and directions are found by "
             "these. Use KernelRidge or GaussianProcessRegressor."

@@ -105,7 +105,9 @@ def test_a_classifier_has_slopes_of_its_scores(features, n_classes, X):
     x = X[:30]
     found = rs.inspect.gradient_outer_product(model, x)
     wanted = reference.gradient_outer_product(model._require_fit().answer.log_odds.predictor(), x)
-    np.testing.assert_allclose(found.outer, wanted, atol=1e-5 * abs(wanted).max())
+    # differences of the map beside cells are of float32 columns
+    rounding = 1e-4 if features == "local" else 1e-5
+    np.testing.assert_allclose(found.outer, wanted, atol=rounding * abs(wanted).max())
     assert len(found.targets) == (1 if n_classes == 2 else 3)
     assert model.importance_["x0"] > model.importance_["x2"]
 
