@@ -200,34 +200,34 @@ class CellClasses:
                 cell_evidence(totals.features, classes.moments, alpha=alpha)
             )
         names, x = classes.row.targets, rows[:, : len(classes.row.inputs)]
-        found, line = totals.scales, OddsLine.from_stored(totals.scales)
+        known, line = totals.scales, OddsLine.from_stored(totals.scales)
         if line is None or len(x) > line.n_rows or not set(names) <= set(line.classes):
             with single_threaded_blas():
-                found = _beside_scores(totals.features, x, truth, weights, names)
-            line = OddsLine.from_stored(found)
+                known = _beside_scores(totals.features, x, truth, weights, names)
+            line = OddsLine.from_stored(known)
         assert line is not None
-        beside = OddsMap.from_stored(found)
+        beside = OddsMap.from_stored(known)
         beside = None if beside is None else beside.over(names)
         apart, line = FoldScores.from_stored(totals.scales), line.over(names)
         told = [scores, None if apart is None else apart.at(x, names)]
-        share, of_map, other = 1.0, 0.0, np.zeros(1)
-        if beside is not None:  # other scores of a fold do not know the kernel of these rows
+        own_share, map_share, other = 1.0, 0.0, np.zeros(1)
+        if beside is not None:  # its kernel was found by all rows, as that of left-out scores
             other = _sides(beside.held_out(x))
-            share, of_map = shares_beside(_sides(scores), other, codes, weights, counts)
+            own_share, map_share = shares_beside(_sides(scores), other, codes, weights, counts)
         calibrations = [
             calibrate_beside_line(
-                share * _sides(each) + of_map * other, x, line, codes, weights, counts
+                own_share * _sides(each) + map_share * other, x, line, codes, weights, counts
             )
             for each in told
             if each is not None
         ]
         odds = mean_calibration(calibrations)
-        of_map *= odds.slope
-        odds = replace(odds, slope=odds.slope * share)
-        if beside is None or not of_map:
+        map_share *= odds.slope
+        odds = replace(odds, slope=odds.slope * own_share)
+        if beside is None or not map_share:
             return CellLogOdds(posterior, odds)
-        odds = replace(odds, offset=odds.offset + of_map * _sides(beside.intercept[0]))
-        part = OddsPart(beside.features, of_map * _sides(beside.coef[0]))
+        odds = replace(odds, offset=odds.offset + map_share * _sides(beside.intercept[0]))
+        part = OddsPart(beside.features, map_share * _sides(beside.coef[0]))
         return CellLogOdds(posterior, odds, part)
 
     def least_loss(self, request: LossRequest) -> Descended:

@@ -1,7 +1,7 @@
 """Logistic regression on a map of the whole space, beside the scores of cells.
 
-Least squares finds where classes meet, and blurs how sure they are where they hardly overlap.
-Logistic regression of pilot rows on Fourier features of the kernel that the search took says that:
+Least squares finds where classes meet, but is not sure enough of them where they hardly overlap.
+Logistic regression of pilot rows on Fourier features of the kernel that the search took is:
 
     Σ w log p(class | g(x)) − α/2 ‖β‖² → max,    g(x) = β₀ + z(x)β
 
@@ -150,8 +150,8 @@ class OddsMap:
 class _Path:
     """Fits of some rows for smaller and smaller penalties, each from the one before.
 
-    Their own rows guide their steps: held-out rows would have a say in them, and a loss that hardly
-    curves ends far from its least value.
+    Their own rows alone guide their steps. If all rows did, those of a fold would have a say in the
+    fit without them, as a descent ends before the least loss where it hardly curves.
     """
 
     kept: KeptFeatures

@@ -47,9 +47,9 @@ START = 4
 
 UNLIKELY, ROWS_A_COLUMN = 13, 2
 """Index of the first penalty, 3·10⁻⁶, for which scores beyond ±300 are likely; and rows for each
-column that it takes. From it on a penalty is looked at where the one before was better than the one
-before that by a standard error. Where few rows are told apart without error, scores grow without an
-end, and G, which guides the steps, has no direction that the held-out rows are not in."""
+column that it takes. From it on each penalty must be better than the one before by a standard
+error, or the search ends. Where few rows are told apart without error, scores grow without an end;
+and of fewer rows than columns those held out have a say: one G guides the steps of all folds."""
 
 SPREADS = np.array([0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0])
 """Scales of the Laplace posterior, from the fit alone (0) to the whole posterior (1)."""

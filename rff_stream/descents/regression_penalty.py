@@ -113,7 +113,7 @@ def unit_of(loss: RegressionLoss, rows: Rows) -> float:
 
     Rows have one target.
     """
-    w = np.ones(len(rows.x)) if rows.w is None else rows.w
+    w = _weights(rows)
     constant = loss.constant(rows.y, w)
     unit = _typical(loss.values(np.tile(constant, (len(rows.y), 1)), rows.y), w)
     rounding = 0.0
@@ -131,24 +131,23 @@ def regression_starts(
 ) -> list[Coefficients]:
     """Where descent over all rows starts for each target, with its loss and its α.
 
-    Least squares, where they have a smaller loss at the sampled ``rows`` than the best constant. A
-    row that is far from all others may pull them away from these: then the fit to the sample. Under
-    a logarithm the best constant.
+    Least squares, if its loss at the sampled ``rows`` is smaller than that of the best constant. It
+    is not where a row is very far from all others: then the fit to the sample. Under a logarithm
+    the best constant.
     """
     row, found = class_row(moments.row, ()), []
     if not losses[0].log_link:
         least = ridge(moments, np.maximum(alphas, 1e-6 * moments.weight), floor="raise_silently")
     for t, (loss, alpha) in enumerate(zip(losses, alphas.tolist(), strict=True)):
-        own = of_target(rows, t)
-        start = _constant_start(loss, own, moments.row.n_features)
-        if not loss.log_link:
-            near = least.coef[:, t, None], least.intercept[t, None]
-            if _is_better(features, loss, own, near, start):
-                start = near
-            else:
-                columns = _SampleColumns.of(features, row, own)
-                (linear,) = _regression_path(columns.row, columns.rows, loss, np.array([alpha]))
-                start = columns.linear(linear, moments.row.n_features)
+        own, n_components = of_target(rows, t), moments.row.n_features
+        if loss.log_link:
+            found.append(_constant(loss, own, n_components))
+            continue
+        start = least.coef[:, t, None], least.intercept[t, None]
+        if not _beats_constant(features, loss, own, start):
+            columns = _SampleColumns.of(features, row, own)
+            (linear,) = _regression_path(columns.row, columns.rows, loss, np.array([alpha]))
+            start = columns.linear(linear, n_components)
         found.append(start)
     return found
 
@@ -191,20 +190,23 @@ class _SampleColumns:
         return whole, intercept
 
 
-def _constant_start(loss: RegressionLoss, rows: Rows, n_components: int) -> Coefficients:
+def _weights(rows: Rows) -> Float64:
+    return np.ones(len(rows.x)) if rows.w is None else rows.w
+
+
+def _constant(loss: RegressionLoss, rows: Rows, n_components: int) -> Coefficients:
     """The best constant of one target."""
-    w = np.ones(len(rows.x)) if rows.w is None else rows.w
-    return np.zeros((n_components, 1)), loss.constant(rows.y, w)
+    return np.zeros((n_components, 1)), loss.constant(rows.y, _weights(rows))
 
 
-def _is_better(
-    features: FeatureMap, loss: RegressionLoss, rows: Rows, found: Coefficients, other: Coefficients
+def _beats_constant(
+    features: FeatureMap, loss: RegressionLoss, rows: Rows, found: Coefficients
 ) -> bool:
-    """Whether its loss over rows is less than that of the other."""
-    w = np.ones(len(rows.x)) if rows.w is None else rows.w
-    own, theirs = (
-        float(w @ loss.value(predicted(features, each, rows.x), rows.y)) for each in (found, other)
-    )
+    """Whether its loss over rows is less than that of the best constant."""
+    w = _weights(rows)
+    constant = np.tile(loss.constant(rows.y, w), (len(rows.y), 1))
+    both = predicted(features, found, rows.x), constant
+    own, theirs = (float(w @ loss.value(F, rows.y)) for F in both)
     return own < theirs
 
 
@@ -227,12 +229,12 @@ def _regression_path(
     nothing = np.empty((features.n_components, 0))
     statistic = LossStatistic(features, loss, None, nothing, np.empty(0), (), None, row)
     if start is None:
-        start = _constant_start(loss, train, row.n_features)
+        start = _constant(loss, train, row.n_features)
         if not loss.log_link:
             least = max(float(alphas[0]), 1e-6 * moments.weight)
             found = ridge(moments, least, floor="raise_silently")
             near = found.coef, found.intercept
-            start = near if _is_better(features, loss, train, near, start) else start
+            start = near if _beats_constant(features, loss, train, near) else start
     unit = unit_of(loss, train)
     for alpha in alphas:
         at = replace(problem, alpha=float(alpha))

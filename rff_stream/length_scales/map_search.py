@@ -290,5 +290,5 @@ def search_map(search: MapSearch) -> MapChoice:
         taken = BESIDE + taken
     return MapChoice(
         best.kernel, best.matrix, best.shape, taken, n_rows, tuple(trials), scores, search.trend,
-        search.numbers_felt(best), best.alpha, second, search.budget, search.rivals(),
+        search.relevant_numbers(best), best.alpha, second, search.budget, search.rivals(),
     )  # fmt: skip

@@ -84,7 +84,7 @@ ALPHA_ROWS = 1000
 KEPT_SHARE = 0.25
 """Share of the rows of many inputs that judge alone."""
 
-FELT = 0.1
+RELEVANT = 0.1
 """Least length of an input in units of its length-scale, relative to the longest, that counts: one
 of it adds a hundredth to squared distances."""
 
@@ -422,16 +422,16 @@ class Search:
         """Its name without the scales of its inputs."""
         return found.name.removeprefix(self.prefix)
 
-    def numbers_felt(self, found: Candidate) -> int:
+    def relevant_numbers(self, found: Candidate) -> int:
         """How many of its free numbers its errors at the judged rows can depend on.
 
         A length-scale so long that its input adds nothing to distances is none of them: of 500
-        inputs and 50 rows three are felt, and deviations were five times too large.
+        inputs and 50 rows three matter, and deviations were five times too large.
         """
         if mixes(found.matrix) or found.has_one_scale:
             return found.n_free
         along = found.matrix.diagonal() * self.unit
-        return int((along >= FELT * along.max()).sum())
+        return int((along >= RELEVANT * along.max()).sum())
 
     def _seconds_to_judge(self, n_rows: int, shape: CellShape) -> float:
         """What errors of so many rows cost: of the process itself, or in cells."""
