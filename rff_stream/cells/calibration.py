@@ -123,6 +123,12 @@ def numbers_found(totals: Totals, n: float) -> float:
     return min(found, n / SEEN) if mixed and metric.n_components > MOST_OF_METRIC else found
 
 
+def least_alpha(totals: Totals) -> float:
+    """The α below which evidence is not followed, as left-out errors of the search say."""
+    choice = totals.scales.get("choice")
+    return 0.0 if choice is None else SearchRecord.of(choice).least_alpha
+
+
 def unknown_noise_factor(freedom: int) -> float:
     """By how much a deviation grows so that ±1.96 of it cover 95 % although the noise is estimated.
 

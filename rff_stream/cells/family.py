@@ -13,7 +13,7 @@ import numpy as np
 from rff_stream._array import Array, Float64, add_to_diagonals, is_named
 from rff_stream.answers.early_stopping import HeldOutError
 from rff_stream.cells import joint
-from rff_stream.cells.calibration import local_posterior, numbers_found
+from rff_stream.cells.calibration import least_alpha, local_posterior, numbers_found
 from rff_stream.cells.classes import CellClasses
 from rff_stream.cells.cost import CellCost
 from rff_stream.cells.draw import (
@@ -339,13 +339,13 @@ def _solve(kind: type[Answer], totals: Totals, alpha: Any, fit_intercept: bool) 
         alpha = alphas[cell_gcv(spectrum, alphas).sum(axis=0).argmin(axis=0)]
         evidence = local_evidence(spectrum, alpha=alpha)
     else:
-        evidence = cell_evidence(
-            totals.features,
-            moments,
-            fit_intercept=fit_intercept,
-            alpha=None if isinstance(alpha, str) else alpha,
-            release=release,
+        solve = functools.partial(
+            cell_evidence, totals.features, moments, fit_intercept=fit_intercept, release=release
         )
+        evidence = solve(alpha=None if isinstance(alpha, str) else alpha)
+        least = least_alpha(totals) if isinstance(alpha, str) else 0.0
+        if (evidence.alpha < least).any():
+            evidence = solve(alpha=np.maximum(evidence.alpha.max(axis=0), least))
     gap_factor = np.asarray(totals.scales.get("gap_factor", np.ones(1)))
     n = max(evidence.solved.observations.n, 1)
     posterior = local_posterior(evidence, sample, gap_factor, optimism=numbers_found(totals, n) / n)

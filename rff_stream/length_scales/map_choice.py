@@ -51,6 +51,8 @@ class MapChoice:
     """A map whose mean with this one is better than either."""
     budget: SearchBudget | None = None
     rivals: Mapping[str, float] = field(default_factory=dict)
+    least_alpha: float = 0.0
+    """α below which evidence is not to be believed: left-out errors say so."""
 
     @classmethod
     def of_constant(cls, kernel: ExactKernel, x: Float64, shape: CellShape) -> MapChoice:
@@ -98,6 +100,8 @@ class MapChoice:
             "n_free": self.n_free,
             "trials": [_known(asdict(each)) for each in self.trials],
         }
+        if self.least_alpha:
+            plain["least_alpha"] = self.least_alpha
         if self.rivals:
             plain["rivals"] = dict(self.rivals)
         if self.budget is not None:
@@ -120,6 +124,8 @@ class SearchRecord:
     """Errors of simple rules at the same rows, in the same units."""
     n_free: int | None = None
     """Numbers of kernel and metric that were found from targets; older stores do not say them."""
+    least_alpha: float = 0.0
+    """α = σₙ²/σ_f² below which evidence is not followed."""
 
     @classmethod
     def of(cls, packed: Array) -> SearchRecord:

@@ -44,9 +44,14 @@ from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.linear_fit import LinearFit
 from rff_stream.length_scales.map_choice import MapChoice, Trial
 from rff_stream.length_scales.metric_search import MetricSearch
-from rff_stream.length_scales.scale_search import ScaleSearch
-from rff_stream.length_scales.search import JUDGED_ROWS
-from rff_stream.length_scales.window_evidence import MetricFit, RowWindow, squared_distances
+from rff_stream.length_scales.scale_search import UNUSED, ScaleSearch
+from rff_stream.length_scales.search import ALPHA_ROWS, JUDGED_ROWS
+from rff_stream.length_scales.window_evidence import (
+    START_ALPHA,
+    MetricFit,
+    RowWindow,
+    squared_distances,
+)
 from rff_stream.length_scales.windows import TINY, input_scale
 from rff_stream.pilot import weight_unit
 
@@ -62,6 +67,9 @@ MOST_OF_MANY_COLUMNS = 20_000
 
 SCORE_SECONDS = 150e-9
 """CPU seconds of the normal score of one value."""
+
+LONG = "long length-scales"
+"""The name of a candidate that is nearly a line. Its α is at least that of the search."""
 
 BESIDE = "a line + "
 """Before the names of candidates for what a line leaves."""
@@ -81,7 +89,7 @@ class MapSearch(ScaleSearch, MetricSearch):
 
     def run(self) -> Candidate:
         """The best candidate of the smallest cells."""
-        unit = weight_unit(self.rows.w)
+        unit = self.weight = weight_unit(self.rows.w)
         targets = self.rows.y.std(axis=0)
         targets = np.where(targets > 0, targets, 1.0)
 
@@ -123,8 +131,11 @@ class MapSearch(ScaleSearch, MetricSearch):
             self._learn()
             if self.compares_scales:
                 self._compare_scales(self._metrics)
-        if not self.compares_scales and self.rows.x.shape[1] <= MOST_INPUTS:
-            self._compare_in_holes()
+        if not self.compares_scales:
+            if not self.only_metric:
+                self._compare_long_scales()
+            if self.rows.x.shape[1] <= MOST_INPUTS:
+                self._compare_in_holes()
         if self.sizes:
             self._compare_sizes()
         return self.best
@@ -156,24 +167,44 @@ class MapSearch(ScaleSearch, MetricSearch):
         Of targets alone: classes are compared by their probabilities.
         """
         regions = self.regions_before_trend or self.regions
-        n = sum(len(each.x) for each in regions)
         if self.compares_scales or min(len(each.x) for each in regions) <= NEIGHBOURS:
             return {}
+        rows, near = self._rows_compared(), []
+        unit = input_scale(rows)
+        for each in regions:
+            count = min(-(-RIVAL_ROWS * len(each.x) // len(rows.x)), len(each.x))
+            near.append(each.y[:count] - _near_means(each.x / unit, each.y, count))
+        missed = {f"{NEIGHBOURS} neighbours": np.concatenate(near), "a line": self._left_of_line()}
+        return {name: float(np.sqrt((each**2).mean())) for name, each in missed.items()}
+
+    def _rows_compared(self) -> RowWindow:
+        """All rows of the regions, with the targets before a line."""
+        regions = self.regions_before_trend or self.regions
         x, y, w = (
             np.concatenate([getattr(each, name) for each in regions]) for name in ("x", "y", "w")
         )
-        unit = input_scale(RowWindow(x, y, w))
-        near = []
-        for each in regions:
-            count = min(-(-RIVAL_ROWS * len(each.x) // n), len(each.x))
-            near.append(each.y[:count] - _near_means(each.x / unit, each.y, count))
-        line = LinearFit.of(x / unit, y, w)
-        rest = 1 - line.leverage(x / unit, w)
-        missed = {
-            f"{NEIGHBOURS} neighbours": np.concatenate(near),
-            "a line": line.residuals(x / unit, y) / rest[:, None],
-        }
-        return {name: float(np.sqrt((each**2).mean())) for name, each in missed.items()}
+        return RowWindow(x, y, w)
+
+    def _left_of_line(self) -> Float64:
+        """Errors (m, T) of a line of the rows that are compared, each left out of it."""
+        rows = self._rows_compared()
+        x = rows.x / input_scale(rows)
+        line = LinearFit.of(x, rows.y, rows.w)
+        return line.residuals(x, rows.y) / (1 - line.leverage(x, rows.w))[:, None]
+
+    def _compare_long_scales(self) -> None:
+        """A map that is nearly a line, where a line predicts better than all maps so far.
+
+        Evidence takes targets for normal ones. Where a few of them are very large it finds a
+        function through these, which is worse than the mean elsewhere: so left-out errors give α.
+        """
+        best, line = self.best, float(np.sqrt((self._left_of_line() ** 2).mean()))
+        if not line < best.error or not self.budget.allows(LONG):
+            return
+        started, longest = time.process_time(), UNUSED * np.sqrt(len(self.unit))
+        fit = MetricFit(best.kernel, np.diag(1 / (longest * self.unit)), START_ALPHA, np.nan)
+        few = np.random.default_rng(0).permutation(len(self.rows.x))[:ALPHA_ROWS]
+        self._judge(LONG, replace(fit, alpha=self._alpha_of(self.rows.part(few), fit)), started)
 
     def _compare_in_holes(self) -> None:
         """Take another map where it gains more in holes than it loses at left-out rows.
@@ -278,7 +309,8 @@ def search_map(search: MapSearch) -> MapChoice:
         behind, in_holes = each.behind(best), search.error_in_holes(each)
         trials.append(Trial(each.name, each.error, *behind, each.seconds, in_holes))
     n_rows, scores, second = len(best.errors), search.normal_scores, None
-    partner, taken = search.second() if search.averages else None, best.name
+    is_long = LONG in best.name
+    partner, taken = search.second() if search.averages and not is_long else None, best.name
     if partner is not None:
         other, mean = partner
         own = other.kernel, other.matrix, other.shape, other.name, n_rows, ()
@@ -291,4 +323,5 @@ def search_map(search: MapSearch) -> MapChoice:
     return MapChoice(
         best.kernel, best.matrix, best.shape, taken, n_rows, tuple(trials), scores, search.trend,
         search.relevant_numbers(best), best.alpha, second, search.budget, search.rivals(),
+        best.alpha * search.weight if is_long else 0.0,
     )  # fmt: skip

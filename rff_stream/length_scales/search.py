@@ -144,6 +144,7 @@ class Search:
     prefix: str = ""
     """Of the names of candidates: the scales of their inputs."""
     _most_evidence: float = -np.inf  # a row, of the kernels so far
+    weight: float = 1.0  # of a row of weight 1 in the search
 
     @property
     def of_many_inputs(self) -> bool:

@@ -43,7 +43,7 @@ from rff_stream.cells.spectrum import (
     tree_spectrum,
 )
 from rff_stream.cells.variance_form import MOST_MOVED, ROWS_A_COLUMN
-from rff_stream.errors import DataError, ModelError
+from rff_stream.errors import DataError, ModelError, NumericalWarning
 from rff_stream.families.protocol import Totals
 from rff_stream.features import Projection, map_from_spec
 from rff_stream.features.dense_triangle import inverse_factor, invert_positive, lift_small_values
@@ -762,6 +762,33 @@ def test_inputs_that_do_nothing_leave_intervals_as_they_are():
     mean, std = model.predict(X[50:], return_std=True)
     assert 0.6 < np.sqrt(np.mean(((y[50:] - mean) / std) ** 2)) < 1.2  # .18
     assert model.choice_.n_free < 20
+
+
+@pytest.mark.parametrize("weight", [1.0, 7.0])
+@pytest.mark.parametrize("seed", [3, 4, 5])
+def test_a_function_does_not_follow_one_very_large_target(tmp_path, seed, weight):
+    """Its RMSE was 25 times that of the mean, without a warning: α was 1e-12."""
+    rng = np.random.default_rng(seed)
+    X, new = rng.uniform(-2, 2, (400, 3)), rng.uniform(-2, 2, (500, 3))
+    y, truth = (np.sin(2 * each[:, 0]) + each[:, 1] / 2 for each in (X, new))
+    y = y + 0.1 * rng.normal(size=400)
+    y[0] = -9999.0
+    model = rs.GaussianProcessRegressor(random_state=seed, progress=False)
+    with pytest.warns(NumericalWarning, match="Least squares follows such rows"):
+        model.fit(X, y, np.full(400, weight))
+    taken = next(each for each in model.choice_.trials if each.name == model.choice_.taken)
+    assert taken.error < 1.05  # of the spread of y
+    assert "long length-scales" in taken.name
+    assert model.choice_.least_alpha >= 0.05 * weight  # of what left-out errors say: 51 and more
+    assert model.alpha_ >= model.choice_.least_alpha * (1 - 1e-12)
+    error, of_mean = (np.sqrt(np.mean((p - truth) ** 2)) for p in (model.predict(new), y.mean()))
+    assert error < 1.1 * of_mean  # 423 to 655 for 25
+    model.save(tmp_path / "model", moments=True)
+    loaded = rs.load(tmp_path / "model")
+    assert loaded.choice_.least_alpha == model.choice_.least_alpha
+    with pytest.warns(NumericalWarning, match="Least squares follows such rows"):
+        loaded.update(X[:50] + 0.01, y[50:100], batch="later")
+    assert loaded.alpha_ >= model.choice_.least_alpha * (1 - 1e-12)
 
 
 def test_variances_grow_by_what_numbers_found_on_the_same_rows_save(rng):
