@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import stdtrit
@@ -49,6 +50,17 @@ class HeldOutError:
         factor[known] = np.exp(float(stdtrit(h - 1, 1 - tail)) * relative)
         low, high = np.minimum(low, mean / factor), np.maximum(high, mean * factor)
         return np.sqrt(np.maximum(low, 0.0)), np.sqrt(high)
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """As it is stored, for :meth:`from_plain`."""
+        return {name: np.asarray(value).tolist() for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """That of stored numbers."""
+        arrays = {name: np.array(plain[name]) for name in ("rmse", "rmse_se", "errors", "weights")}
+        return cls(int(plain["n_rows"]), float(plain["fraction"]), **arrays)
 
     @property
     def error(self) -> str:

@@ -303,8 +303,9 @@ def fit(
     until : float, optional
         Stop reading when all other rows would reduce the error by less than this share, with a
         confidence of 95 %, if errors fall at least as 1/√n. (With 0.02 this held in 94.5 % of
-        200 fits.) ``fraction_seen_`` is the share that was read and ``history_`` has the errors,
-        from a tenth of the leaves that is held out.
+        200 fits.) ``fraction_seen_`` is the share that was read and ``history_`` has the errors, at
+        held-out leaves: a tenth of all, from 6 to 24, which are added at the end. ``update`` knows
+        all rows that were given here, also those that were not read.
     storage_options : mapping, optional
         For URLs, as fsspec takes them.
 
@@ -317,14 +318,16 @@ def fit(
     DataError, ValueError
         The message names store, array, chunk, rows or parameter. The model stays as it was.
     PlanError
-        If the pass does not fit in memory. Nothing was read.
+        If the pass does not fit in memory, and nothing was read; or where ``until`` finds rows in
+        fewer than 12 leaves of 65,536 rows or more.
     """
     data = Selection(X, y, sample_weight, inputs, dim, where, by, storage_options)
     with self._lock():
         recipe = self._recipe()
         if until is None:
             return self._set_fit(fit_rows(recipe, data, checkpoint, batch=batch))
-        return self._set_fit(fit_until(replace(recipe, chooses=False), data, until, checkpoint))
+        recipe = replace(recipe, chooses=False)
+        return self._set_fit(fit_until(recipe, data, until, checkpoint, batch))
 
 
 def stream(
@@ -342,14 +345,15 @@ def stream(
     """Fit step by step, on more and more rows, in a seeded random order of leaves.
 
     After each step this estimator is fitted on the rows so far. You can predict with it, save it,
-    or end the loop and keep it.
+    or end the loop and keep it. ``update`` knows all rows that are given here, also those held out
+    and those not read.
 
     Parameters
     ----------
     X, y, sample_weight, inputs, dim, where, storage_options : as in fit
     every : float
         Below 1: the share of the rows in a step. Above 1: the factor by which the number of rows
-        grows.
+        grows. A step has one leaf or more.
 
     Yields
     ------
@@ -364,10 +368,10 @@ def stream(
         As in ``fit``. The model stays as it was after the last step.
     """
     data = Selection(X, y, sample_weight, inputs, dim, where, None, storage_options)
-    for fitted, state in stream_rows(replace(self._recipe(), chooses=False), data, every):
+    for step in stream_rows(replace(self._recipe(), chooses=False), data, every):
         with self._lock():
-            self._set_fit(fitted)
-        yield state
+            self._set_fit(step.fitted)
+        yield step.state
 
 
 def with_kernel(self: Model, kernel: Any, **parameters: Any) -> Model:

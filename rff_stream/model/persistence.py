@@ -9,6 +9,7 @@ from typing import Any
 
 from rff_stream import __version__
 from rff_stream._array import Array
+from rff_stream.answers.early_stopping import HeldOutError
 from rff_stream.contracts import Packed
 from rff_stream.errors import ModelError
 from rff_stream.model.fit import solve
@@ -111,6 +112,7 @@ def read_unsolved(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Fit
         feature_names=tuple(plain["feature_names"]),
         selection=Selection(**{name: value_of(value, None) for name, value in chosen.items()}),
         fraction=plain.get("fraction_seen"),
+        history=tuple(HeldOutError.from_plain(each) for each in plain.get("history", ())),
         classes=classes,
         declared_classes=classes or None,
     )
@@ -151,5 +153,6 @@ def _plain_of(fitted: Fitted, answer: Packed) -> dict[str, Any]:
         "selection": plain_selection(fitted.selection),
         "pass": fitted.token,
         "fraction_seen": fitted.fraction,
+        **({"history": [state.plain for state in fitted.history]} if fitted.history else {}),
         **answer.plain,
     }

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from rff_stream.answers.early_stopping import HeldOutError, has_settled
 from rff_stream.arguments import number
@@ -13,6 +16,9 @@ from rff_stream.execution import Leaves, Reading
 from rff_stream.execution.leaves import Leaf, PartialSum
 from rff_stream.execution.progress import Progress
 from rff_stream.families import SumRequest, require
+from rff_stream.leaf_layout import LEAF_ROWS
+from rff_stream.model.counted_rows import ledger_of
+from rff_stream.model.file_batches import files_of, first_files
 from rff_stream.model.fit import open_checked, solve
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.recipe import PassRequest, Recipe, slabs_in, unread
@@ -20,6 +26,9 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.tree_sum import TreeSum
 from rff_stream.sources import Selection
 from rff_stream.statistics.groups import RUNS, ByFold, by_label
+from rff_stream.store.batch_writing import checked_id
+
+Groups = Mapping[Any, Any]
 
 STEP = 1.4
 """Factor by which rows grow between two tests of ``fit(until=…)``; each test needs a solve."""
@@ -39,11 +48,34 @@ EVERY = number(
 UNTIL = number("a share of the error in (0, 1)", lambda value: bool(0 < value < 1), "Use 0.01.")
 
 
-def stream(recipe: Recipe, data: Selection, every: float) -> Iterator[tuple[Fitted, HeldOutError]]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """A fit of some leaves, its error on others, and the sums of each of these."""
+
+    fitted: Fitted
+    state: HeldOutError
+    held_out: Sequence[Groups]
+    seen: int  # rows of those held out, missing ones included
+
+    def with_held_out(self, recipe: Recipe) -> Fitted:
+        """The fit of all leaves that were read; the sums of those held out are written into."""
+        fitted, groups = self.fitted, self.fitted.groups
+        assert groups is not None
+        for each in self.held_out:
+            groups = recipe.merge(groups, each)
+        seen = fitted.n_rows + fitted.n_missing + self.seen
+        found = solve(recipe, fitted.with_groups(groups))
+        return replace(found, n_missing=seen - found.n_rows)
+
+
+def stream(
+    recipe: Recipe, data: Selection, every: float, batch: str | None = None
+) -> Iterator[Step]:
     """Fits of more and more leaves, in their seeded order; see ``KernelRidge.stream``.
 
     The answer of a regression tells its error on held-out leaves. ``every`` is the share of the
-    leaves in a step, or the factor by which they grow.
+    leaves in a step, or the factor by which they grow. All rows count as known from the first step
+    on, also those that are held out or are not read.
     """
     EVERY.check("every", every)
     opened, parameters = open_checked(recipe, data)
@@ -51,34 +83,44 @@ def stream(recipe: Recipe, data: Selection, every: float) -> Iterator[tuple[Fitt
     reading = Reading(opened.source, progress=recipe.params.progress)
     plan = recipe.plan(reading, opened.columns, parameters)
     leaves = Leaves(opened.source, plan.layout)
-    held = held_out(len(leaves))
-    request = PassRequest(opened, reading, plan, parameters)
+    if len(leaves) < 2 * FEWEST_HELD:
+        raise too_few(f"The {rows_in(leaves):,} rows are read in", len(leaves))
+    request = PassRequest(opened, reading, plan, parameters, batch=batch)
+    ledger = ledger_of(recipe, request, data)
+    for file in first_files(files_of(data), data.storage_options) if batch is None else []:
+        ledger += file.ledger
     drawn = recipe.draw(request)
     plan = recipe.plan_of_map(request, drawn)
-    empty = replace(unread(opened, drawn, data), plan=plan)
+    empty = replace(unread(opened, drawn, data), plan=plan, ledger=ledger)
     with Progress("looking", rows_in(leaves), shown=recipe.params.progress) as bar:
-        yield from steps(
-            recipe, empty, drawn.row, reading, (leaves[:held], leaves[held:]), every, bar
-        )
+        yield from steps(recipe, empty, drawn.row, reading, leaves, every, bar)
 
 
-def fit_until(recipe: Recipe, data: Selection, until: float, checkpoint: object) -> Fitted:
-    """Fit more and more rows until the error no longer changes."""
+def fit_until(
+    recipe: Recipe,
+    data: Selection,
+    until: float,
+    checkpoint: object,
+    batch: str | Literal[True] | None = None,
+) -> Fitted:
+    """Fit more and more rows until the error no longer changes, and then all that were read."""
     UNTIL.check("until", until)
     if checkpoint is not None or data.by is not None:
         raise ValueError(
             f"until={until!r} goes without checkpoint and by: a fit that stops early is short. "
             "Leave them out."
         )
+    if batch is True:
+        raise ValueError(
+            "batch=True names rows by the labels of by, which until goes without. Name the batch."
+        )
+    batch = None if batch is None else checked_id(batch, "batch")
     history: list[HeldOutError] = []
-    last: Fitted | None = None
-    for fitted, state in stream(recipe, data, STEP):
-        history.append(state)
-        last = fitted
+    for step in stream(recipe, data, STEP, batch):
+        history.append(step.state)
         if has_settled(history, until):
             break
-    assert last is not None
-    return replace(last, history=tuple(history))
+    return replace(step.with_held_out(recipe), history=tuple(history))
 
 
 def steps(
@@ -86,16 +128,27 @@ def steps(
     empty: Fitted,
     row: AugmentedRow,
     reading: Reading,
-    parts: tuple[Sequence[Leaf], Sequence[Leaf]],
+    leaves: Sequence[Leaf],
     every: float,
     bar: Progress,
-) -> Iterator[tuple[Fitted, HeldOutError]]:
-    """Fits after each step through the second part of the leaves; the first is held out."""
-    held, train = parts
+) -> Iterator[Step]:
+    """Fits after each step through the leaves; the first ones that have rows are held out.
+
+    Raises PlanError: rows that count are in too few leaves.
+    """
+    held, so_far, wanted = list[Groups](), TreeSum[PartialSum](), held_out(len(leaves))
+    n_held, seen = 0, 0
     with bar.shared():
-        each = [sum_of(recipe, empty, row, reading, [leaf], apart=True).value for leaf in held]
-    tests, so_far = [moments for moments in each if moments.n], TreeSum[PartialSum]()
-    read, rows = rows_in(held), rows_in([*held, *train])
+        while len(held) < wanted and n_held < len(leaves):
+            found = sum_of(recipe, empty, row, reading, leaves[n_held : n_held + 1], apart=True)
+            n_held, seen, groups = n_held + 1, seen + found.seen, by_label(found.value)
+            if any(moments.n for moments in groups.values()):
+                held.append(groups)
+    tests = [functools.reduce(operator.add, groups.values()) for groups in held]
+    train, read, rows = leaves[n_held:], rows_in(leaves[:n_held]), rows_in(leaves)
+    if not train:
+        raise too_few("The rows that count are in", len(held))
+    is_fitted = False
     for step, (start, stop) in enumerate(step_bounds(len(train), every)):
         with bar.shared():
             so_far.add(step, sum_of(recipe, empty, row, reading, train[start:stop]))
@@ -103,36 +156,48 @@ def steps(
         current = so_far.total()
         assert current is not None
         groups = by_label(current.value)
-        if not tests or not any(moments.n for moments in groups.values()):
+        if not any(moments.n for moments in groups.values()):
             continue
         fitted = solve(recipe, empty.with_groups(groups))
         fraction = read / rows
         fitted = replace(fitted, n_missing=current.seen - fitted.n_rows, fraction=fraction)
         state = fitted.answer.state(tests, fitted.n_rows, fraction)
         bar.say(state.error)
-        yield fitted, state
+        is_fitted = True
+        yield Step(fitted, state, held, seen)
+    if not is_fitted:
+        raise too_few("The rows that count are in", len(held))
 
 
 def held_out(n_leaves: int) -> int:
-    """How many leaves are kept apart; refuses data with too few leaves."""
-    held = min(MOST_HELD, max(FEWEST_HELD, round(HELD_SHARE * n_leaves)))
-    if n_leaves < 2 * FEWEST_HELD:
-        raise PlanError(
-            f"The data are read in {n_leaves} leaves, but at least {2 * FEWEST_HELD} are needed to "
-            "estimate the standard error of the error. Use fit instead."
-        )
-    return held
+    """How many leaves are kept apart."""
+    return min(MOST_HELD, max(FEWEST_HELD, round(HELD_SHARE * n_leaves)))
+
+
+def too_few(what: str, count: int) -> PlanError:
+    """The refusal of rows in so few leaves that no error is told apart from chance."""
+    return PlanError(
+        f"{what} {count} leaves, but at least {2 * FEWEST_HELD} are needed to estimate the "
+        f"standard error of the error: some {2 * FEWEST_HELD * LEAF_ROWS:,} rows. Use fit without "
+        "until."
+    )
 
 
 def step_bounds(count: int, every: float) -> list[tuple[int, int]]:
-    """Leaves start:stop of each step: ``every`` as a share of all, or a factor above 1."""
+    """Leaves start:stop of each step: ``every`` as a share of all, or a factor above 1.
+
+    A step has one leaf or more.
+    """
     if every > 1:
-        sizes = [math.ceil(count * every**-k) for k in range(64) if count * every**-k > 1]
-        stops = sorted({*sizes, count})
+        stops, size = [count], float(count)
+        while size / every > 1:
+            size = min(size / every, stops[-1] - 1.0)
+            stops.append(math.ceil(size))
+        stops.reverse()
     else:
-        stops = sorted(
-            {min(count, math.ceil(count * every * k)) for k in range(1, 1 + math.ceil(1 / every))}
-        )
+        share = max(every, 1 / count)
+        steps = range(1, 1 + math.ceil(1 / share))
+        stops = sorted({min(count, math.ceil(count * share * k)) for k in steps})
     return list(zip([0, *stops[:-1]], stops, strict=True))
 
 
@@ -157,7 +222,7 @@ def sum_of(
     plan = replace(plan, sums="float64") if apart else plan
     sums = SumRequest(fitted.features, row, plan, recipe.params.sample_rows, places)
     statistic = fitted.family.statistic(sums)
-    folds = 0 if apart else recipe.n_folds(row.n_targets)
+    folds = recipe.n_folds(row.n_targets)
     if folds:
         statistic = ByFold(statistic, folds, places, RUNS, slabs_in(fitted.scales, fitted.n_inputs))
     return reading.sum_leaves(statistic, leaves, words="looking")

@@ -97,13 +97,22 @@ def update(recipe: Recipe, fitted: Fitted, later: LaterRows) -> Fitted:
         files = later.files()
         if files is not None:
             return add_files(recipe, fitted, later, files)
-        return add_batches(
-            recipe, fitted, NewRowFinder(recipe, fitted, fitted.ledger, row, later).read().added
-        )
+        added = NewRowFinder(recipe, fitted, fitted.ledger, row, later).read().added
+        warn_of_unread(fitted, added)
+        return add_batches(recipe, fitted, added)
     store = fitted.saved_at.open()
-    ingest(recipe, fitted, store, later)
+    warn_of_unread(fitted, ingest(recipe, fitted, store, later).added)
     with after_commit("The new rows are counted"):
         return answered(recipe, fitted, store)
+
+
+def warn_of_unread(fitted: Fitted, added: Sequence[CountedBatch]) -> None:
+    """Warn where nothing is added to a fit that has read some of its rows."""
+    if not added and fitted.fraction is not None and fitted.fraction < 1:
+        warn(
+            f"No row was counted: the fit knows all of these rows, and stopped when it had read "
+            f"{fitted.fraction:.0%} of its own. Fit them without until or stream to count them all."
+        )
 
 
 def forget(recipe: Recipe, fitted: Fitted, names: Sequence[str]) -> Fitted:

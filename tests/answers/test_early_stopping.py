@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import rff_stream as rs
 from rff_stream.answers.early_stopping import (
@@ -15,8 +17,9 @@ from rff_stream.answers.early_stopping import (
     limit_of_ratio,
     root_ratio,
 )
-from rff_stream.errors import PlanError
+from rff_stream.errors import NumericalWarning, PlanError
 from rff_stream.execution import progress as bars
+from rff_stream.model.stream import step_bounds
 
 pytestmark = pytest.mark.usefixtures("small_leaves")
 
@@ -149,7 +152,8 @@ def test_a_fit_stops_when_the_error_has_settled():
     new_x, new_y = rows(50_000, noise=0.5, seed=9)
     errors = [np.sqrt(np.mean((new_y - m.predict(new_x)) ** 2)) for m in (whole, early)]
     assert errors[1] <= 1.02 * errors[0]
-    assert early.history_[-1].n_rows == early.n_rows_
+    last = early.history_[-1]
+    assert last.n_rows + last.weights.sum() == early.n_rows_  # those held out are added
 
 
 def test_a_fit_that_never_settles_reads_all(tmp_path):
@@ -197,3 +201,93 @@ def test_what_cannot_be_told_is_refused():
         made().fit(*rows(20_000), until=2)
     with pytest.raises(ValueError, match="every=1"):
         next(iter(made().stream(*rows(20_000), every=1)))
+
+
+@pytest.mark.parametrize("until", [None, 0.5])
+def test_rows_that_were_given_are_not_counted_again(tmp_path, until):
+    x, y = rows(30_000)
+    model = made()
+    if until is None:
+        next(model.stream(x, y, every=0.25))
+    else:
+        model.fit(x, y, until=until, batch="first")
+    n = model.n_rows_
+    assert n < 25_000 and model.fraction_seen_ < 1
+    with pytest.warns(NumericalWarning, match="No row was counted"):
+        assert model.update(x, y).n_rows_ == n
+    model.save(tmp_path / "model", moments=True)
+    loaded = rs.load(tmp_path / "model")
+    with pytest.warns(NumericalWarning, match="No row was counted"):
+        assert loaded.update(x, y, batch=until and "first").n_rows_ == n
+    if until is not None:
+        for one, other in zip(model.history_, loaded.history_, strict=True):
+            assert (one.n_rows, one.fraction) == (other.n_rows, other.fraction)
+            for name in "rmse", "rmse_se", "errors", "weights":
+                np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    assert loaded.update(x[:100] + 9, y[:100], batch="second").n_rows_ == n + 100
+
+
+def test_a_store_grows_after_a_fit_that_stopped(tmp_path):
+    x, y = rows(30_000)
+    data = xr.Dataset({"a": ("t", x[:, 0]), "b": ("t", x[:, 1]), "y": ("t", y)})
+    data.to_zarr(tmp_path / "data.zarr", encoding={name: {"chunks": (1000,)} for name in data})
+    model = made()
+    next(model.stream(tmp_path / "data.zarr", "y", every=0.25))
+    n = model.n_rows_
+    data.isel(t=slice(0, 700)).to_zarr(tmp_path / "data.zarr", append_dim="t")
+    assert model.update(tmp_path / "data.zarr").n_rows_ == n + 700
+
+
+def test_leaves_without_rows_are_not_held_out():
+    """Where all those held out had none, a stream ended without a word, and until was no error."""
+    x, y = rows(60_000)
+    for share in 0.5, 0.25:
+        w = (np.arange(len(x)) < share * len(x)).astype(float)
+        found = list(made().stream(x, y, w, every=0.5))
+        assert len(found[-1].weights) == 6 and (found[-1].weights > 0).all()
+        assert found[-1].n_rows + found[-1].weights.sum() == share * len(x)
+    w = (np.arange(len(x)) < 6000).astype(float)
+    model = made()
+    for go in (
+        lambda: list(model.stream(x, y, w)),
+        lambda: model.fit(x, y, w, until=0.05),
+        lambda: model.fit(x[:9000], y[:9000], until=0.05),
+    ):
+        with pytest.raises(PlanError, match=r"[69] leaves, but at least 12 are needed"):
+            go()
+    assert not hasattr(model, "coef_")
+
+
+def test_batch_true_goes_without_until():
+    x, y = rows(3000)
+    with pytest.raises(ValueError, match="Name the batch"):
+        made().fit(x, y, until=0.05, batch=True)
+
+
+@pytest.mark.parametrize("every", [1e-9, 0.01, 0.3, 1 + 1e-9, 1.001, 1.01, 1.4, 3.0, 1e9])
+def test_steps_hold_all_leaves_and_each_has_one(every):
+    for count in 1, 2, 13, 200:
+        bounds = step_bounds(count, every)
+        starts, stops = zip(*bounds, strict=True)
+        assert starts == (0, *stops[:-1]) and stops[-1] == count
+        assert all(stop > start for start, stop in bounds)
+        if every > 1:
+            assert all(b <= max(a + 1, np.ceil(a * every)) for a, b in itertools.pairwise(stops))
+        else:
+            assert max(b - a for a, b in bounds) <= max(1, np.ceil(every * count))
+
+
+@pytest.mark.parametrize("alpha", [0.1, "cv"])
+def test_a_fit_that_read_all_is_the_fit_of_all(alpha):
+    x, y = rows(30_000)
+    w = np.random.default_rng(1).integers(0, 3, len(x)).astype(float)
+    y[::7] = np.nan
+    own = {"alpha": alpha, "missing_rows": "drop"}
+    whole, found = made(**own).fit(x, y, w), made(**own).fit(x, y, w, until=1e-9)
+    assert found.fraction_seen_ == 1
+    assert (found.n_rows_, found.n_missing_) == (whole.n_rows_, whole.n_missing_)
+    np.testing.assert_allclose(found.predict(x[:100]), whole.predict(x[:100]), atol=1e-7)
+    assert found.alpha_ == pytest.approx(whole.alpha_, rel=1e-9)
+    assert found.history_[-1].n_rows < found.n_rows_
+    mixed = made(sums="auto", **own).fit(x, y, w, until=1e-9)  # float64 where held out
+    np.testing.assert_allclose(mixed.predict(x[:100]), whole.predict(x[:100]), atol=1e-5)
