@@ -88,8 +88,9 @@ def components(moments: Moments, n_components: int) -> Components:
     if not 1 <= n_components <= r:
         raise ValueError(
             f"n_components={n_components} but the map has {r} columns: there are 1 to {r} "
-            "components. Ask for fewer, or raise n_map_components; where inputs are far from "
-            "0 and the kernel is one of products, take their mean off or set dtype='float64'."
+            "components. Ask for fewer, or raise n_map_components; a Nyström map has at most one "
+            "column for each different row. Where inputs are far from 0 and the kernel is one of "
+            "products, take their mean off or set dtype='float64'."
         )
     root, few = np.sqrt(row.prior), leading_of_rows(moments, n_components)
     if few is not None:

@@ -26,7 +26,7 @@ from rff_stream.families import MapParameters
 from rff_stream.families.kernel_request import length_scale_asked
 from rff_stream.families.maps import find_kernel, n_columns
 from rff_stream.families.parameters import RULES, check_pairs
-from rff_stream.features import FeatureMap
+from rff_stream.features import FeatureMap, derivative
 from rff_stream.kernels import ExactKernel, Kernel, as_kernel
 from rff_stream.kernels.base import positive
 from rff_stream.model.fitted import Fitted
@@ -183,6 +183,13 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
         ).check("start", start)  # fmt: skip
         if self.fit_inverse_transform:
             return self.rows_of_coordinates_(coordinates)
+        try:
+            derivative(self.features_, 0)
+        except ValueError:
+            raise ValueError(
+                f"{self.features_!r} has no slopes, by which inverse_transform searches for rows. "
+                "Fit with fit_inverse_transform=True, or use Fourier features."
+            ) from None
         if start is None:
             FINITE.check("T", coordinates)
             rows, known = self._sampled_rows("Give a start, or fit")

@@ -81,3 +81,14 @@ def test_features_that_are_constant_have_no_components():
         model = rs.KernelPCA(2, **QUIET).fit(np.ones((20, 2)))
     assert model.explained_variance_.tolist() == [0, 0]
     assert model.explained_variance_ratio_.tolist() == [0, 0]
+
+
+def test_a_map_without_slopes_says_how_rows_are_found(rng):
+    X = rng.normal(size=(200, 3))
+    own = {"features": "nystroem", "progress": False, "random_state": 0}
+    with pytest.raises(ValueError, match="Fit with fit_inverse_transform=True"):
+        rs.KernelPCA(2, "rbf", 1.0, 50, **own).fit(X).inverse_transform(np.zeros((1, 2)))
+    found = rs.KernelPCA(2, "rbf", 1.0, 50, fit_inverse_transform=True, **own).fit(X)
+    assert found.inverse_transform(np.zeros((1, 2))).shape == (1, 3)
+    with pytest.raises(ValueError, match="at most one column for each different row"):
+        rs.KernelPCA(3, "rbf", 1.0, 50, **own).fit(np.repeat(X[:2], 20, axis=0))
