@@ -272,7 +272,8 @@ class WindowEvidence:
         for u, y, w, room in zip(rows, self._y, self._w, self._rooms, strict=True):
             part = _solve(kernel, u, y, w, alpha, room, has_distances=factor is not None)
             if part is None:
-                return FAILED, [np.zeros_like(each) for each in rows], 0.0
+                none = [np.zeros(each.shape if factor is None else ()) for each in rows]
+                return FAILED, none, 0.0
             solved.append(part)
         n_targets = self._y[0].shape[1]
         noise = np.sum([part.misfit for part in solved], axis=0) / self.freedom  # (T,)

@@ -443,6 +443,17 @@ def test_simple_rules_are_compared_at_rows_that_they_did_not_see(rng):
         assert found.rivals[name] == pytest.approx(np.sqrt(np.mean(np.square(missed))))
 
 
+@pytest.mark.parametrize("columns", [3, 60])
+def test_a_search_without_a_cholesky_factor_ends(rng, columns):
+    """Of more than 48 columns it was a TypeError: what stood for the slopes were arrays."""
+    x = np.repeat(rng.normal(size=(40, columns)), 2, axis=0)
+    x += 1e-12 * rng.normal(size=x.shape)
+    y = x[:, :1].round(3)
+    evidence = WindowEvidence([RowWindow(x, y, np.full(80, 1e30))], np.eye(columns))
+    found = evidence.climb_scales(rs.Matern(nu=0.5), 1e-8, ard=False)
+    assert np.isfinite(found.matrix).all() and found.alpha > 0
+
+
 def test_simple_rules_are_compared_in_all_places(rng):
     """Where one place alone was looked at, near rows seemed better than a map that was not."""
     x = rng.normal(size=(30_000, 2))
