@@ -400,7 +400,7 @@ def _search(
     shape = CellShape(cell_rows, sizes.n_features)
     if not rows.varies:
         return MapChoice.of_constant(parameters.kernels.named[0], rows.x, shape), {}
-    blocks, of_pilot = neighbouring_rows(reading, rows, rng, parameters.seed, encoding)
+    blocks, of_pilot = neighbouring_rows(reading, rows, n_rows, rng, parameters.seed, encoding)
     chosen = isinstance(parameters.features, ChosenCells)
     pays = (
         parameters.averages and is_named(parameters.penalty, "evidence") and n_rows <= MOST_AVERAGED
@@ -411,7 +411,7 @@ def _search(
         trends=chosen and encoding is None,
     )  # fmt: skip
     found = search_map(search)
-    if of_pilot and 2 * len(rows.x) < n_rows_of(reading.source):
+    if of_pilot and 2 * len(rows.x) < n_rows:
         warn_of_spacing(found.left_out_error, len(rows.x))
     cells = search.cells_of(found.matrix)[:GAP_CELLS]
     if not cells:

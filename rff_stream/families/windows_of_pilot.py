@@ -72,16 +72,22 @@ def pilot_windows(rows: RowWindow, rng: np.random.Generator) -> list[RowWindow]:
 
 
 def neighbouring_rows(
-    reading: Reading, rows: RowWindow, rng: np.random.Generator, seed: int, encoding: Any = None
+    reading: Reading,
+    rows: RowWindow,
+    n_rows: int,
+    rng: np.random.Generator,
+    seed: int,
+    encoding: Any = None,
 ) -> tuple[list[RowWindow], bool]:
     """Neighbouring rows: of the pilot (True), or of boxes of the data that lie closer together.
 
-    Rows that are stored side by side are neighbours on a grid, and strangers in a shuffled table.
-    A cube in one long table has slices side by side, so boxes are as large as a fortieth of the
-    data and the windows' own limit allow: those of few slices tell little of the input across.
+    Of the data, which have so many rows without copies. Rows that are stored side by side are
+    neighbours on a grid, and strangers in a shuffled table. A cube in one long table has slices
+    side by side, so boxes are as large as a fortieth of the data and the windows' own limit allow:
+    those of few slices tell little of the input across.
     """
     near = pilot_windows(rows, rng)
-    if reading.source.n_rows is not None and len(rows.x) >= reading.source.n_rows / 2:
+    if reading.source.n_rows is not None and 2 * len(rows.x) >= n_rows:
         return near, True
     size = max(min(MOST_OF_LEAF, n_rows_of(reading.source) // (4 * WINDOWS)) // 4, PILOT_ROWS)
     boxes, *_ = pilot_boxes(reading.source, WINDOWS, size, seed)
@@ -90,10 +96,8 @@ def neighbouring_rows(
         WindowStatistic(BLOCK_ROWS, seed, PLACES), leaves, words="pilot"
     ).value
     d = len(reading.source.columns.inputs)
-    stored = [
-        RowWindow(encode_rows(encoding, each[:, :d]), each[:, d:-1], each[:, -1])
-        for each in found.windows
-    ]
+    merged = (merge_copies(each[:, :d], each[:, d:-1], each[:, -1]) for each in found.windows)
+    stored = [RowWindow(encode_rows(encoding, x), y, w) for x, y, w in merged]
     unit = rows.x.std(axis=0) + np.finfo(float).tiny
     closer = _log_volume(stored, unit) < _log_volume(near, unit)
     thin = (_levels(stored) < FEWEST_LEVELS) & (_levels(near) >= FEWEST_LEVELS)

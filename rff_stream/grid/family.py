@@ -64,6 +64,7 @@ from rff_stream.grid.selection import (
 from rff_stream.grid.statistic import GridStatistic
 from rff_stream.grid.system import GridSystem, expected_steps, is_small
 from rff_stream.kernels import Kernel, kernel_from_spec, length_scale_vector
+from rff_stream.leaf_layout import n_rows_of
 from rff_stream.length_scales.window_evidence import MetricFit, RowWindow
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.copies import Observations
@@ -510,7 +511,8 @@ def _look_near(
     rng = np.random.default_rng(parameters.seed)
     rows = RowWindow(pilot.x, pilot.y, pilot.w)
     with single_threaded_blas():
-        blocks, _ = neighbouring_rows(reading, rows, rng, parameters.seed)
+        n_rows = pilot.without_copies(n_rows_of(reading.source))
+        blocks, _ = neighbouring_rows(reading, rows, n_rows, rng, parameters.seed)
         return fit_near_rows(blocks, rows, parameters.kernels.named, rng=rng)
 
 

@@ -23,6 +23,11 @@ SHARE = 0.5
 """Smallest share of the different rows that one input alone distinguishes: rows on a lattice of
 levels are repeated without being copies."""
 
+OF_ITS_OWN = 0.95
+"""Share of the different rows that have a value of their own in one column, from which equal rows
+are copies however often each stands. In tables whose values coincide it was .75 (keggdirected), .71
+(mammography) and .51 (spambase); of numbers that are not rounded it is 1."""
+
 
 def equal_rows(x: Array) -> tuple[Array, Array]:
     """The first place of each different row of x (m, d), and which of these each row (m,) is."""
@@ -141,13 +146,17 @@ def different_share(x: Array) -> float:
 
     Rows that were written several times stand about equally often: their counts vary no more than
     those of chance (variance ≤ mean, as of a Poisson law). Where some stand a hundred times and
-    most once, values coincide, and every row is an observation.
+    most once, values coincide, and every row is an observation; but not where one column alone has
+    a value of its own in nearly every different row: such values do not coincide.
     """
     number = group_copies(x)
     if number is None:
         return 1.0
     counts = np.unique(number, return_counts=True)[1]
-    return len(counts) / len(x) if counts.var() <= counts.mean() else 1.0
+    alike = counts.var() <= counts.mean()
+    if alike or max(len(np.unique(each)) for each in x.T) >= OF_ITS_OWN * len(counts):
+        return len(counts) / len(x)
+    return 1.0
 
 
 def mean_copies(x: Float64, n_rows: int, keys: Array | None = None) -> float:
