@@ -300,7 +300,8 @@ class Search:
             if step not in errors:
                 self.budget.spent += seconds_of_look(len(rows.x), 0, True)
                 left = left_out_residuals(rows, replace(fit, alpha=START_ALPHA * 4.0**step))
-                errors[step] = float((self.errors_of(left, rows.y) ** 2).mean())
+                found = float((self.errors_of(left, rows.y) ** 2).mean())
+                errors[step] = found if np.isfinite(found) else np.inf
             return errors[step]
 
         step, next_step = 0, min((-1, 0, 1), key=error)

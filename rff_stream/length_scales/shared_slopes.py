@@ -85,6 +85,8 @@ def shared_directions(
     halves = [rows.part(order[i * half : (i + 1) * half]) for i in range(2)]
     pairs = zip(*(_slopes(each, fit, at) for each in halves), strict=True)  # (m, d) of each target
     M = sum((f.T @ g for f, g in pairs), np.zeros((len(unit), len(unit))))
+    if not np.isfinite(M).all():  # a fit failed: nothing is shared
+        M = np.zeros_like(M)
     M = (M + M.T) / (2 * len(at)) * np.outer(unit, unit)
     values, vectors = linalg.eigh(M, driver="evd", check_finite=False)
     floor = max(float(-values[0]), ROUNDING)

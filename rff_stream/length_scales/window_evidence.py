@@ -453,9 +453,9 @@ def coefficients(window: RowWindow, fit: MetricFit) -> Float64:
 
 
 def mixes(matrix: Float64) -> bool:
-    """Whether A (d, k) is a metric, and no length-scale for each input."""
-    d, k = matrix.shape
-    return k < d or bool((matrix != np.diag(matrix.diagonal())).any())
+    """Whether A (d, k) is a metric, and no length-scale for each input: an input may have none."""
+    diagonal = matrix.diagonal()
+    return len(diagonal) < len(matrix) or bool((matrix != np.diag(diagonal)).any()) or 0 in diagonal
 
 
 def rows_along(x: Float64, matrix: Float64) -> Float64:

@@ -332,7 +332,7 @@ def test_slices_of_a_cube_in_one_table_tell_nothing_across_them(rng):
     reading = Reading(open_source(X, y), progress=False)
     pilot = reading.pilot(0)
     rows = RowWindow(pilot.x, pilot.y, pilot.w)
-    blocks, of_pilot = neighbouring_rows(reading, rows, rng, 0)
+    blocks, of_pilot = neighbouring_rows(reading, rows, len(X), rng, 0)
     assert of_pilot
     assert np.median([len(np.unique(block.x[:, 0])) for block in blocks]) >= 4
 
@@ -344,7 +344,7 @@ def test_a_long_cube_in_one_table_gives_windows_at_its_own_density(rng):
     reading = Reading(open_source(X, np.sin(X[:, 0])), progress=False)
     pilot = reading.pilot(0)
     rows = RowWindow(pilot.x, pilot.y, pilot.w)
-    blocks, of_pilot = neighbouring_rows(reading, rows, rng, 0)
+    blocks, of_pilot = neighbouring_rows(reading, rows, len(X), rng, 0)
     assert not of_pilot
     for block in blocks:
         assert len(np.unique(block.x[:, 0])) >= 9
@@ -452,6 +452,47 @@ def test_a_search_without_a_cholesky_factor_ends(rng, columns):
     evidence = WindowEvidence([RowWindow(x, y, np.full(80, 1e30))], np.eye(columns))
     found = evidence.climb_scales(rs.Matern(nu=0.5), 1e-8, ard=False)
     assert np.isfinite(found.matrix).all() and found.alpha > 0
+
+
+@pytest.mark.parametrize("failing", [(0.01, 0.02), (0.0, np.inf)])
+def test_a_penalty_is_found_where_some_fits_fail(rng, monkeypatch, failing):
+    """Errors that are not finite compare with none: the steps went to and fro without an end."""
+    from rff_stream.length_scales import search as module
+
+    def residuals(window, fit):
+        found = left_out_residuals(window, fit)
+        return np.full_like(found, np.nan) if failing[0] < fit.alpha < failing[1] else found
+
+    monkeypatch.setattr(module, "left_out_residuals", residuals)
+    x = rng.normal(size=(60, 2))
+    rows = RowWindow(x, x[:, :1] + rng.normal(size=(60, 1)), np.ones(60))
+    own = MapSearch(rows, [], True, [rs.Gaussian()], CellShape(60, 60), rng)
+    alpha = own._alpha_of(rows, MetricFit(rs.Gaussian(), np.eye(2), 0.05, np.nan))
+    assert np.isfinite(alpha) and 1e-9 < alpha < 1e3
+
+
+def test_directions_of_a_fit_that_failed_are_none(rng, monkeypatch):
+    from rff_stream.length_scales import shared_slopes
+
+    monkeypatch.setattr(
+        shared_slopes, "coefficients", lambda rows, fit: np.full_like(rows.y, np.nan)
+    )
+    x = rng.normal(size=(60, 3))
+    rows = RowWindow(x, x[:, :1], np.ones(60))
+    fit = MetricFit(rs.Gaussian(), np.eye(3), 0.05, np.nan)
+    found = shared_slopes.shared_directions(rows, fit, 3, np.ones(3), rng)
+    assert found.n_leading == 0 and np.isfinite(found.metric).all()
+
+
+@pytest.mark.parametrize("seed", [38, 50, 105])
+def test_an_input_without_a_slope_has_no_length_scale(seed):
+    """A metric of one input alone was taken for length-scales, one of them infinite."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(6, 12))
+    X, labels = rng.normal(size=(n, 2)), rng.integers(0, 3, n)
+    model = rs.KernelClassifier(progress=False, random_state=0).fit(X, labels)
+    found = model.predict_proba(rng.normal(size=(20, 2)))
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-9)
 
 
 def test_simple_rules_are_compared_in_all_places(rng):
