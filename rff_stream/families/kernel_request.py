@@ -73,7 +73,7 @@ class KernelRequest:
 
         Raises ValueError: naming the parameter.
         """
-        if not self.searched:
+        if not self.searched and self.rule != AUTO:
             self.require(d)
 
     def require(self, d: int) -> None:

@@ -98,6 +98,8 @@ def draw_whole(
     names = tuple(inputs[place] for place in others)
     plain = replace(pilot, x=pilot.x[:, others], inputs=names) if coded else pilot
     before, plain = _around(parameters, plain, others)
+    for place in coded:  # else their spread hides what the other inputs do
+        plain = plain.with_targets(less_levels(pilot.x[:, place], plain.y, plain.w))
     parameters, plain, metric = with_metric(parameters, plain)
     maps: list[Any] = []
     length_scale: Float64 | float = 1.0
@@ -147,6 +149,28 @@ def _around(
         return None, pilot
     names = tuple(f"column {k} of {' and '.join(pilot.inputs)}" for k in range(found.n_components))
     return found, replace(pilot, x=found(pilot.x), inputs=names, one_unit=False)
+
+
+def less_levels(codes: Array, y: Float64, w: Float64) -> Float64:
+    """Targets (m, T) less the means of their levels, each drawn to that of all by its variance.
+
+    A mean is drawn by nτ²/(nτ² + σ²), with σ² within levels and τ² between them as the analysis of
+    variance gives them (Searle, Casella & McCulloch 1992, chapter 3).
+    """
+    level = np.unique(codes, return_inverse=True)[1]
+    size, total = np.bincount(level, w), w.sum()
+    middle = np.average(y, axis=0, weights=w)
+    means = np.stack([np.bincount(level, w * column) / size for column in y.T], axis=1)
+    groups = len(size)
+    if len(y) == groups or groups < 2:
+        return y
+    within = (w[:, None] * (y - means[level]) ** 2).sum(axis=0) / (len(y) - groups)
+    between = (size[:, None] * (means - middle) ** 2).sum(axis=0) / (groups - 1)
+    typical = (total - (size**2).sum() / total) / (groups - 1)
+    variance = np.maximum((between - within) / typical, 0.0)  # τ², within is σ²
+    known = size[:, None] * variance
+    share = np.divide(known, known + within, out=np.zeros_like(known), where=known > 0)
+    return np.asarray(y - (share * (means - middle))[level])
 
 
 def intercept_variance(Z: Float64, codes: Array, y: Float64, w: Float64) -> float:

@@ -39,10 +39,10 @@ def with_metric(
     the columns of one map can represent, so one factor of it is found by the evidence of the map.
     """
     matrix = matrix_of(parameters.metric)
-    if matrix is None and not parameters.learns_metric:
+    if matrix is None and not parameters.finds_metric:
         return parameters, pilot, None
     pilot = pilot.with_bounded_inputs()
-    if parameters.learns_metric:
+    if parameters.finds_metric:
         with single_threaded_blas():
             found = _learn_metric(pilot, parameters)
         matrix, kernel = found.matrix, found.unit_kernel.with_length_scale(None)

@@ -14,7 +14,7 @@ from rff_stream.contracts import Packed, RowFunction, Slopes, Statistic
 from rff_stream.costs import Cost
 from rff_stream.descents.statistic import SumOfRows
 from rff_stream.execution import Reading
-from rff_stream.families.kernel_request import KernelRequest
+from rff_stream.families.kernel_request import AUTO, KernelRequest
 from rff_stream.features import FeatureMap
 from rff_stream.features.linear_trend import LinearTrend
 from rff_stream.losses.classification import Loss
@@ -96,6 +96,11 @@ class MapParameters:
     def learns_metric(self) -> bool:
         """Whether a metric is learnt whatever left-out rows say."""
         return isinstance(self.metric, str) and self.metric == "full"
+
+    @property
+    def finds_metric(self) -> bool:
+        """Whether windows of rows say what is in front of one map: a metric, or length-scales."""
+        return self.learns_metric or self.kernels.rule == AUTO
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,6 +7,7 @@ from typing import Any
 
 from rff_stream.families.kernel_request import AUTO, KernelRequest
 from rff_stream.families.level_intercepts import mapped_inputs, refuse_coded
+from rff_stream.families.metric import matrix_of
 from rff_stream.families.parameters import COMPETING, DEFAULT_COMPONENTS, RADIAL
 from rff_stream.families.protocol import WHOLE, ClassFamily, MapParameters, families, family_of
 from rff_stream.features.linear_trend import LinearTrend
@@ -21,18 +22,29 @@ def default_request() -> Any:
 
 
 def decided(
-    features: Any, kernel: Any, length_scale: Any, n_components: Any, metric: Any, *, choose: bool
+    features: Any,
+    kernel: Any,
+    length_scale: Any,
+    n_components: Any,
+    metric: Any,
+    *,
+    choose: bool,
+    coded: bool = False,
 ) -> tuple[Any, KernelRequest, int]:
     """Map, kernels and R, with what was left open: ``"auto"``, and no ``n_components``.
 
     The data decide on everything where neither a map nor its size is said, and on kernels,
-    length-scales and metric of cells. Any other map is one of the whole space with 2,048 columns,
-    a Gaussian kernel and the median length-scale. Numbers are length-scales of a Gaussian.
+    length-scales and metric of cells. Where inputs are ``coded`` levels, whose intercepts need one
+    map of the whole space, they decide on its kernel, length-scales and metric. Any other map is
+    one of the whole space with 2,048 columns, a Gaussian kernel and the median length-scale.
+    Numbers are length-scales of a Gaussian.
     """
+    open_map = isinstance(features, str) and features == AUTO and choose and n_components is None
     if isinstance(features, str) and features == AUTO:
-        features = default_request() if choose and n_components is None else WHOLE
+        features = default_request() if open_map and not coded else WHOLE
     finds = family_of(features).finds_kernels(features)
     rule = length_scale if isinstance(length_scale, str) else None
+    finds = finds or (open_map and coded and rule == AUTO and matrix_of(metric) is None)
     if isinstance(kernel, str) and kernel == AUTO:
         every = RADIAL if isinstance(metric, str) and metric == "full" else COMPETING
         found = finds and rule in (AUTO, "median", "ard", "evidence")

@@ -188,7 +188,8 @@ class Recipe(ABC):
             length_scale_asked(params),
             params.n_components,
             metric,
-            choose=self.chooses and not coded_inputs(columns.inputs),
+            choose=self.chooses,
+            coded=bool(coded_inputs(columns.inputs)),
         )
         return MapParameters(
             features,

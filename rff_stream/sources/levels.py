@@ -186,7 +186,7 @@ def levels_of(variable: Variable) -> tuple[str, ...]:
     if not holds_levels(variable):
         warn_of_numbers(variable.name, levels)
         warn_of_times(variable.name, levels)
-    return few_or_every(levels)
+    return few_or_every(variable.name, levels)
 
 
 def warn_of_numbers(name: str, levels: Collection[str]) -> None:
@@ -248,12 +248,22 @@ def known_levels(variable: Variable) -> tuple[str, ...]:
             f"The levels of {name!r} are not known before it is computed. Name them with "
             f"inputs=['{name}=…', …], or {remedy if in_frame else 'load the column before'}."
         )
-    return few_or_every(variable.levels)
+    return few_or_every(variable.name, variable.levels)
 
 
-def few_or_every(levels: Collection[str]) -> tuple[str, ...]:
+def few_or_every(name: str, levels: Collection[str]) -> tuple[str, ...]:
     """The levels, sorted; one place for every level where they are many, or one is ``EVERY``."""
-    return (EVERY,) if len(levels) > MAX_LEVELS or EVERY in levels else tuple(sorted(levels))
+    if len(levels) > MAX_LEVELS:
+        return (EVERY,)
+    if EVERY in levels:
+        warn(
+            f"{name!r} has a level {EVERY!r}, which as the name of an input stands for all levels: "
+            f"so it becomes one input, {name}={EVERY}, whose {len(levels)} levels have random "
+            "intercepts and act with no other input. Write this level otherwise.",
+            UserWarning,
+        )
+        return (EVERY,)
+    return tuple(sorted(levels))
 
 
 def check_texts(variable: Variable, values: Array) -> None:

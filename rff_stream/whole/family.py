@@ -164,9 +164,9 @@ class WholeFamily(Family):
 
     def foresee(self, request: PlanRequest, parameters: MapParameters, n_rows: int) -> PlanRequest:
         count = len(parameters.kernels.named)
-        if parameters.learns_metric:
+        if parameters.finds_metric:
             seconds = seconds_of_windows(count, n_rows)
-            seconds += seconds_of_search(count, n_rows, ard=False)
+            seconds += seconds_of_search(1, n_rows, ard=False)
         elif parameters.is_named and parameters.kernels.searched:
             seconds = seconds_of_search(count, n_rows, ard=parameters.kernels.rule == "ard")
         else:
