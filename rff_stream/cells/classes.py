@@ -9,7 +9,6 @@ pays. Of few rows, scores by maps that were searched without them have as much o
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.answers.calibration import Calibration, calibrate, mean_calibration, probabilities
+from rff_stream.answers.calibration import Calibration, mean_calibration
 from rff_stream.answers.odds_line import (
     FOLDS,
     OddsLine,
@@ -45,6 +44,7 @@ from rff_stream.families.protocol import Descended, LossRequest, MapParameters, 
 from rff_stream.families.windows_of_pilot import map_search, pilot_windows, searched_rows
 from rff_stream.features import FeatureMap
 from rff_stream.features.composed import encode_rows, periods_of
+from rff_stream.length_scales.class_errors import compare_probabilities
 from rff_stream.length_scales.holes import Split, errors_in_holes
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_choice import MapChoice
@@ -310,10 +310,7 @@ def _search_class_windows(
     search = map_search(
         rows, windows, True, parameters, shape, rng, scores=encoding is None, sizes=chosen
     )
-    y = search.rows.y
-    spread = np.where(y.std(axis=0) > 0, y.std(axis=0), 1.0)
-    origin = y.mean(axis=0)
-    search.errors_of = functools.partial(probability_errors, spread=spread, origin=origin)
+    compare_probabilities(search)
     search.n_rows = n_rows
     search.compares_scales = parameters.kernels.free
     return search_map(search)
@@ -353,21 +350,3 @@ def _scores_of_folds(
     if not np.isfinite(scores).all():  # a kernel had no Cholesky factor
         return {}
     return FoldScores.of(as_read, scores, pilot.classes).stored
-
-
-def probability_errors(errors: Float64, y: Float64, spread: Float64, origin: Float64) -> Float64:
-    """Errors (m, T) of calibrated probabilities, from those of the scores of left-out rows.
-
-    Scores of least squares are pressed towards the shares of the classes, the more the smoother
-    the kernel. Calibration undoes that, so candidates are compared as they will be used. Errors and
-    one-hot classes y, less their ``origin`` (T,), are in units of the ``spread`` (T,) of each
-    class; the result is in units of that of all.
-    """
-    truth, missed = y * spread + origin, errors * spread
-    if not np.isfinite(missed).all():
-        return errors
-    scores, two = truth - missed, y.shape[1] == 1
-    codes = (truth[:, 0] > 0.5).astype(int) if two else truth.argmax(axis=1)
-    found = probabilities(calibrate(scores, codes, np.ones(len(codes)))(scores))
-    wrong = found[:, 1:] - truth if two else found - truth
-    return np.asarray(wrong / np.sqrt(np.mean(spread**2)))

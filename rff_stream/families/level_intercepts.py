@@ -98,7 +98,7 @@ def draw_whole(
     names = tuple(inputs[place] for place in others)
     plain = replace(pilot, x=pilot.x[:, others], inputs=names) if coded else pilot
     before, plain = _around(parameters, plain, others)
-    for place in coded:  # else their spread hides what the other inputs do
+    for place in () if pilot.classes else coded:  # whose spread hides what other inputs do
         plain = plain.with_targets(less_levels(pilot.x[:, place], plain.y, plain.w))
     parameters, plain, metric = with_metric(parameters, plain)
     maps: list[Any] = []

@@ -19,6 +19,7 @@ from rff_stream.families.windows_of_pilot import (
 )
 from rff_stream.features import Projection, Then
 from rff_stream.features.composed import encode_rows
+from rff_stream.length_scales.class_errors import compare_probabilities
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_choice import MapChoice
 from rff_stream.length_scales.map_search import search_map
@@ -57,13 +58,20 @@ def with_metric(
 
 
 def _learn_metric(pilot: Pilot, parameters: MapParameters) -> MapChoice:
+    """Of classes by their probabilities; of the other targets some combinations are looked at."""
     rng = np.random.default_rng(parameters.seed)
-    rows = searched_rows(pilot.x, few_targets(pilot.y, rng), pilot.w, rng)
+    y = pilot.y if pilot.classes else few_targets(pilot.y, rng)
+    rows = searched_rows(pilot.x, y, pilot.w, rng)
     shape = CellShape.for_rows(len(pilot.x))
     if not rows.varies:
         return MapChoice.of_constant(parameters.kernels.named[0], rows.x, shape)
     blocks = pilot_windows(rows, rng)
-    return search_map(map_search(rows, blocks, True, parameters, shape, rng))
+    search = map_search(rows, blocks, True, parameters, shape, rng)
+    if pilot.classes:
+        compare_probabilities(search)
+        search.n_rows = len(rows.x)
+        search.compares_scales = parameters.kernels.free
+    return search_map(search)
 
 
 def behind(encoding: Any, matrix: Float64 | None, x: Float64) -> Any:

@@ -10,8 +10,8 @@ import pytest
 import rff_stream as rs
 from reference_local import columns
 from rff_stream.answers.calibration import probabilities
-from rff_stream.cells.classes import probability_errors
 from rff_stream.cells.moments import CellMoments
+from rff_stream.length_scales.class_errors import probability_errors
 
 CELLS = rs.Cells(n_components=16, n_trees=2, n_cells=4)
 

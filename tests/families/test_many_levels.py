@@ -279,6 +279,22 @@ def test_the_default_finds_what_the_other_inputs_do(kind: Any) -> None:
     assert 0.90 < np.mean(abs(new.y - mean) < 1.96 * std) < 0.97  # of 100 levels, τ to 7 %
 
 
+@pytest.mark.slow
+def test_the_default_of_classes_beside_levels_finds_its_length_scales_too() -> None:
+    """Log-loss .62 with the median length-scale of all inputs, .31 with those that are found."""
+    rng = np.random.default_rng(0)
+    x, level = rng.normal(size=(3500, 4)), rng.integers(0, 80, 3500)
+    score = 2 * np.sin(3 * x[:, 0]) + rng.normal(size=80)[level]
+    label = np.where(score + 0.5 * rng.logistic(size=3500) > 0, "yes", "no")
+    frame = pd.DataFrame(x, columns=list("abcd")).assign(place=[f"p{i}" for i in level])
+    losses = []
+    for choices in {}, {"features": "whole"}:
+        fit = rs.KernelClassifier(random_state=0, progress=False, **choices)
+        odds = fit.fit(frame[:1500], label[:1500]).predict_proba(frame[1500:])
+        losses.append(-np.log(odds[np.arange(2000), (label[1500:] == "yes") * 1]).mean())
+    assert losses[0] < 0.9 * losses[1]
+
+
 def test_targets_less_their_levels_are_those_of_an_analysis_of_variance(rng) -> None:
     level = np.repeat(np.arange(30), rng.integers(1, 9, 30))
     y = rng.normal(size=(30, 2))[level] * [2.0, 0.0] + rng.normal(size=(len(level), 2))

@@ -1,0 +1,36 @@
+"""Candidates for classes are compared by their calibrated probabilities."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from rff_stream._array import Float64
+from rff_stream.answers.calibration import calibrate, probabilities
+from rff_stream.length_scales.search import Search
+
+
+def compare_probabilities(search: Search) -> None:
+    """Compare the candidates of a search, whose targets are one-hot, by probabilities."""
+    y = search.rows.y
+    spread = np.where(y.std(axis=0) > 0, y.std(axis=0), 1.0)
+    search.errors_of = functools.partial(probability_errors, spread=spread, origin=y.mean(axis=0))
+
+
+def probability_errors(errors: Float64, y: Float64, spread: Float64, origin: Float64) -> Float64:
+    """Errors (m, T) of calibrated probabilities, from those of the scores of left-out rows.
+
+    Scores of least squares are pressed towards the shares of the classes, the more the smoother
+    the kernel. Calibration undoes that, so candidates are compared as they will be used. Errors and
+    one-hot classes y, less their ``origin`` (T,), are in units of the ``spread`` (T,) of each
+    class; the result is in units of that of all.
+    """
+    truth, missed = y * spread + origin, errors * spread
+    if not np.isfinite(missed).all():
+        return errors
+    scores, two = truth - missed, y.shape[1] == 1
+    codes = (truth[:, 0] > 0.5).astype(int) if two else truth.argmax(axis=1)
+    found = probabilities(calibrate(scores, codes, np.ones(len(codes)))(scores))
+    wrong = found[:, 1:] - truth if two else found - truth
+    return np.asarray(wrong / np.sqrt(np.mean(spread**2)))
