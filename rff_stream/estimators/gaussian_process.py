@@ -350,7 +350,7 @@ n_missing_, plan_
         return tags
 
     def _recipe(self) -> ProcessRecipe:
-        return ProcessRecipe(self, penalty=self.noise, sums=self.sums, chooses=True)
+        return ProcessRecipe(self, penalty=self.noise, sums=self.sums, chooses=True, searches=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -46,12 +46,14 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
         ``Matern(nu=2.5)``. A kernel with its own length-scale is used as it is. If you give
         several, the data choose one. A function k(x, x') of two rows, and every kernel that is no
         function of x − x', has Nyström features. "auto": Gaussian, Matérn 1/2, 3/2, 5/2
-        and Laplacian compete where the map has cells; else it is Gaussian.
+        and Laplacian compete where the data choose the map (see ``features``), and where one map
+        of the whole space is all that serves, as with ``until``, ``stream`` or columns of many
+        levels; else it is Gaussian.
     length_scale : float, (d,) array, "auto", "median", "evidence" or "ard", default="auto"
-        In input units. "auto" finds them with the map (see ``features``); for one map of the whole
-        space it is "median", the median distance between rows of inputs divided by their pilot
-        standard deviation. "evidence" (one) and "ard" (one per input) maximise the marginal
-        likelihood of pilot rows. Give numbers when they are known.
+        In input units. "auto" finds them where kernels compete; else it is "median", the median
+        distance between rows of inputs divided by their pilot standard deviation. "evidence" (one)
+        and "ard" (one per input) maximise the marginal likelihood of pilot rows. Give numbers when
+        they are known.
     gamma : float, optional
         scikit-learn's, in place of ``length_scale``: exp(−γ‖x − x'‖²) is the Gaussian of
         length-scale 1/√(2γ); the Laplacian has 1/γ, the polynomial 1/√γ. None: ``length_scale``
@@ -197,7 +199,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
     with_kernel = regression.with_kernel
 
     def _recipe(self) -> RidgeRecipe:
-        return RidgeRecipe(self, penalty=self.alpha, sums=self.sums, chooses=True)
+        return RidgeRecipe(self, penalty=self.alpha, sums=self.sums, chooses=True, searches=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -29,29 +29,31 @@ def decided(
     metric: Any,
     *,
     choose: bool,
+    search: bool = False,
     coded: bool = False,
 ) -> tuple[Any, KernelRequest, int]:
     """Map, kernels and R, with what was left open: ``"auto"``, and no ``n_components``.
 
     The data decide on everything where neither a map nor its size is said, and on kernels,
-    length-scales and metric of cells. Where inputs are ``coded`` levels, whose intercepts need one
-    map of the whole space, they decide on its kernel, length-scales and metric. Any other map is
-    one of the whole space with 2,048 columns, a Gaussian kernel and the median length-scale.
-    Numbers are length-scales of a Gaussian.
+    length-scales and metric of cells. Beside ``coded`` levels, which have intercepts, and where one
+    map is asked for that may ``search``, they decide on kernel, length-scales and metric of one map
+    of the whole space. Any other map is one of 2,048 columns, a Gaussian kernel and the median
+    length-scale. Numbers are length-scales of a Gaussian.
     """
-    open_map = isinstance(features, str) and features == AUTO and choose and n_components is None
+    open_map = isinstance(features, str) and features == AUTO and n_components is None
     if isinstance(features, str) and features == AUTO:
-        features = default_request() if open_map and not coded else WHOLE
+        features = default_request() if open_map and choose and not coded else WHOLE
     finds = family_of(features).finds_kernels(features)
     rule = length_scale if isinstance(length_scale, str) else None
-    finds = finds or (open_map and coded and rule == AUTO and matrix_of(metric) is None)
+    open_scale = rule == AUTO and matrix_of(metric) is None
+    finds = finds or (open_map and (search or coded) and open_scale)
     if isinstance(kernel, str) and kernel == AUTO:
         every = RADIAL if isinstance(metric, str) and metric == "full" else COMPETING
         found = finds and rule in (AUTO, "median", "ard", "evidence")
         kernel = every if found else "gaussian"
     if rule in (AUTO, "median"):
-        open_scale = finds and KernelRequest.of(kernel, AUTO).known is None
-        length_scale = AUTO if open_scale else "median"
+        is_open = finds and KernelRequest.of(kernel, AUTO).known is None
+        length_scale = AUTO if is_open else "median"
     size = DEFAULT_COMPONENTS if n_components is None else int(n_components)
     return features, KernelRequest.of(kernel, length_scale), size
 

@@ -134,6 +134,8 @@ class Recipe(ABC):
     order: Literal[1, 2] = 2  # of the moments that the answer needs
     chooses: bool = False
     """Whether "auto" leaves the map to the data; else it is one map of the whole space."""
+    searches: bool = False
+    """Whether the data then decide on the kernel of that one map."""
 
     target: ClassVar[Target] = "numbers"
     """What y is in the rows of a fit and later ones."""
@@ -189,6 +191,7 @@ class Recipe(ABC):
             params.n_components,
             metric,
             choose=self.chooses,
+            search=self.searches,
             coded=bool(coded_inputs(columns.inputs)),
         )
         return MapParameters(

@@ -291,3 +291,16 @@ def test_a_fit_that_read_all_is_the_fit_of_all(alpha):
     assert found.history_[-1].n_rows < found.n_rows_
     mixed = made(sums="auto", **own).fit(x, y, w, until=1e-9)  # float64 where held out
     np.testing.assert_allclose(mixed.predict(x[:100]), whole.predict(x[:100]), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_map_that_nothing_is_said_of_is_searched():
+    """It had the median length-scale of all inputs: RMSE .5 for a function with noise .2."""
+    rng = np.random.default_rng(0)
+    x, new = rng.uniform(-2, 2, (13_000, 4)), rng.uniform(-2, 2, (2000, 4))
+    y, truth = (np.sin(4 * each[:, 0]) + each[:, 1] for each in (x, new))
+    model = rs.KernelRidge(random_state=0, progress=False)
+    (state,) = model.stream(x, y + 0.2 * rng.normal(size=len(y)), every=0.9999)
+    assert model.plan_.search_seconds > 0
+    error = np.sqrt(np.mean((model.predict(new) - truth) ** 2))
+    assert error < 0.03 and 0.19 < state.rmse[0] < 0.21
