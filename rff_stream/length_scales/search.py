@@ -428,12 +428,21 @@ class Search:
         """How many of its free numbers its errors at the judged rows can depend on.
 
         A length-scale so long that its input adds nothing to distances is none of them: of 500
-        inputs and 50 rows three matter, and deviations were five times too large.
+        inputs and 50 rows three matter, and deviations were five times too large. Nor are those of
+        inputs that depend on others: of 20 copies of three inputs a metric of two directions has 5
+        numbers, not 119.
         """
-        if mixes(found.matrix) or found.has_one_scale:
+        if found.has_one_scale:
             return found.n_free
+        d, k = found.matrix.shape
+        if self.of_many_inputs:  # some may depend on others
+            u = (self.rows.x - self.rows.x.mean(axis=0)) / self.unit
+            d = int(np.linalg.matrix_rank(u.T @ u, hermitian=True))
+            k = min(k, d)
+        if mixes(found.matrix):
+            return int(d * k - k * (k - 1) // 2)
         along = found.matrix.diagonal() * self.unit
-        return int((along >= RELEVANT * along.max()).sum())
+        return int(min((along >= RELEVANT * along.max()).sum(), d))
 
     def _seconds_to_judge(self, n_rows: int, shape: CellShape) -> float:
         """What errors of so many rows cost: of the process itself, or in cells."""
