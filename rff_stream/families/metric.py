@@ -47,11 +47,12 @@ def with_metric(
         with single_threaded_blas():
             found = _learn_metric(pilot, parameters)
         matrix, kernel = found.matrix, found.unit_kernel.with_length_scale(None)
-        varies = (pilot.y != pilot.y[:1]).any()
         scale = parameters.kernels.length_scale if parameters.kernels.searched else "evidence"
-        parameters = replace(
-            parameters, kernels=KernelRequest((kernel,), scale if varies else "median")
-        )
+        if not (pilot.y != pilot.y[:1]).any():
+            scale = "median"
+        elif pilot.classes and parameters.kernels.free:  # chosen by left-out probabilities
+            scale = 1.0
+        parameters = replace(parameters, kernels=KernelRequest((kernel,), scale))
     metric = behind(None, matrix, pilot.x)
     along = tuple(f"direction {place}" for place in range(metric.n_components))
     return parameters, replace(pilot, x=metric(pilot.x), inputs=along, one_unit=True), metric
