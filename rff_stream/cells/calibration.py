@@ -119,7 +119,7 @@ def numbers_found(totals: Totals, n: float) -> float:
     found = SearchRecord.of(totals.scales["choice"]).n_free
     if found is None:
         scales = np.size(totals.features.kernel.length_scale)
-        found = numbers_of(metric.matrix) if mixed else int(scales)
+        found = numbers_of(*metric.matrix.shape) if mixed else int(scales)
     return min(found, n / SEEN) if mixed and metric.n_components > MOST_OF_METRIC else found
 
 

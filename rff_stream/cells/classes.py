@@ -310,9 +310,7 @@ def _search_class_windows(
     search = map_search(
         rows, windows, True, parameters, shape, rng, scores=encoding is None, sizes=chosen
     )
-    compare_probabilities(search)
-    search.n_rows = n_rows
-    search.compares_scales = parameters.kernels.free
+    compare_probabilities(search, n_rows, scales=parameters.kernels.free)
     return search_map(search)
 
 

@@ -99,7 +99,7 @@ def draw_whole(
     plain = replace(pilot, x=pilot.x[:, others], inputs=names) if coded else pilot
     before, plain = _around(parameters, plain, others)
     for place in () if pilot.classes else coded:  # whose spread hides what other inputs do
-        plain = plain.with_targets(less_levels(pilot.x[:, place], plain.y, plain.w))
+        plain = plain.with_targets(subtract_level_means(pilot.x[:, place], plain.y, plain.w))
     parameters, plain, metric = with_metric(parameters, plain)
     maps: list[Any] = []
     length_scale: Float64 | float = 1.0
@@ -151,7 +151,7 @@ def _around(
     return found, replace(pilot, x=found(pilot.x), inputs=names, one_unit=False)
 
 
-def less_levels(codes: Array, y: Float64, w: Float64) -> Float64:
+def subtract_level_means(codes: Array, y: Float64, w: Float64) -> Float64:
     """Targets (m, T) less the means of their levels, each drawn to that of all by its variance.
 
     A mean is drawn by nτ²/(nτ² + σ²), with σ² within levels and τ² between them as the analysis of

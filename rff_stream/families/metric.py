@@ -69,9 +69,7 @@ def _learn_metric(pilot: Pilot, parameters: MapParameters) -> MapChoice:
     blocks = pilot_windows(rows, rng)
     search = map_search(rows, blocks, True, parameters, shape, rng)
     if pilot.classes:
-        compare_probabilities(search)
-        search.n_rows = len(rows.x)
-        search.compares_scales = parameters.kernels.free
+        compare_probabilities(search, len(rows.x), scales=parameters.kernels.free)
     return search_map(search)
 
 

@@ -54,7 +54,7 @@ class Candidate:
     @property
     def n_numbers(self) -> int:
         """How many numbers its metric has: d if it is diagonal."""
-        return numbers_of(self.matrix) if mixes(self.matrix) else len(self.matrix)
+        return numbers_of(*self.matrix.shape) if mixes(self.matrix) else len(self.matrix)
 
     @property
     def n_free(self) -> int:
@@ -84,10 +84,9 @@ class Candidate:
         return float(gain.mean()), float(gain.std() / np.sqrt(len(gain)))
 
 
-def numbers_of(matrix: Float64) -> int:
+def numbers_of(d: int, k: int) -> int:
     """How many numbers AAᵀ (d, d) has for A (d, k): dk − k(k − 1)/2."""
-    d, k = matrix.shape
-    return int(d * k - k * (k - 1) // 2)
+    return d * k - k * (k - 1) // 2
 
 
 def factor_of_few(differences: Float64) -> float:

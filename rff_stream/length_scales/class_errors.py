@@ -11,10 +11,14 @@ from rff_stream.answers.calibration import calibrate, probabilities
 from rff_stream.length_scales.search import Search
 
 
-def compare_probabilities(search: Search) -> None:
-    """Compare the candidates of a search, whose targets are one-hot, by probabilities."""
+def compare_probabilities(search: Search, n_rows: int, *, scales: bool) -> None:
+    """Compare the candidates of a search, whose targets are one-hot, by probabilities.
+
+    Of so many rows of data; length-scales times a factor compete, too, where ``scales`` may be any.
+    """
     y = search.rows.y
     spread = np.where(y.std(axis=0) > 0, y.std(axis=0), 1.0)
+    search.n_rows, search.compares_scales = n_rows, scales
     search.errors_of = functools.partial(probability_errors, spread=spread, origin=y.mean(axis=0))
 
 

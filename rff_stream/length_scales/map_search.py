@@ -174,7 +174,10 @@ class MapSearch(ScaleSearch, MetricSearch):
         for each in regions:
             count = min(-(-RIVAL_ROWS * len(each.x) // len(rows.x)), len(each.x))
             near.append(each.y[:count] - _near_means(each.x / unit, each.y, count))
-        missed = {f"{NEIGHBOURS} neighbours": np.concatenate(near), "a line": self._left_of_line()}
+        missed = {
+            f"{NEIGHBOURS} neighbours": np.concatenate(near),
+            "a line": self._errors_of_region_line(),
+        }
         return {name: float(np.sqrt((each**2).mean())) for name, each in missed.items()}
 
     def _rows_compared(self) -> RowWindow:
@@ -185,7 +188,7 @@ class MapSearch(ScaleSearch, MetricSearch):
         )
         return RowWindow(x, y, w)
 
-    def _left_of_line(self) -> Float64:
+    def _errors_of_region_line(self) -> Float64:
         """Errors (m, T) of a line of the rows that are compared, each left out of it."""
         rows = self._rows_compared()
         x = rows.x / input_scale(rows)
@@ -198,7 +201,7 @@ class MapSearch(ScaleSearch, MetricSearch):
         Evidence takes targets for normal ones. Where a few of them are very large it finds a
         function through these, which is worse than the mean elsewhere: so left-out errors give α.
         """
-        best, line = self.best, float(np.sqrt((self._left_of_line() ** 2).mean()))
+        best, line = self.best, float(np.sqrt((self._errors_of_region_line() ** 2).mean()))
         if not line < best.error or not self.budget.allows(LONG):
             return
         started, longest = time.process_time(), UNUSED * np.sqrt(len(self.unit))

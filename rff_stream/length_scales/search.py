@@ -21,7 +21,7 @@ from rff_stream.length_scales.budget import (
     seconds_of_judging,
     seconds_of_look,
 )
-from rff_stream.length_scales.candidates import Candidate, FoldFits, factor_of_few
+from rff_stream.length_scales.candidates import Candidate, FoldFits, factor_of_few, numbers_of
 from rff_stream.length_scales.holes import Split, errors_of_folds, folds_of, seconds_of_holes
 from rff_stream.length_scales.left_out import CellShape, cut, left_out_errors, merge_inputs
 from rff_stream.length_scales.window_evidence import (
@@ -144,7 +144,7 @@ class Search:
     prefix: str = ""
     """Of the names of candidates: the scales of their inputs."""
     _most_evidence: float = -np.inf  # a row, of the kernels so far
-    weight: float = 1.0  # of a row of weight 1 in the search
+    weight: float = 1.0  # in the data, of a row whose weight is 1 in the search
 
     @property
     def of_many_inputs(self) -> bool:
@@ -440,7 +440,7 @@ class Search:
             d = int(np.linalg.matrix_rank(u.T @ u, hermitian=True))
             k = min(k, d)
         if mixes(found.matrix):
-            return int(d * k - k * (k - 1) // 2)
+            return numbers_of(d, k)
         along = found.matrix.diagonal() * self.unit
         return int(min((along >= RELEVANT * along.max()).sum(), d))
 

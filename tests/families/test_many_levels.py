@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler, TargetEncoder
 
 import rff_stream as rs
-from rff_stream.families.level_intercepts import intercept_variance, less_levels
+from rff_stream.families.level_intercepts import intercept_variance, subtract_level_means
 from rff_stream.features.level_intercepts import LevelIntercepts
 from rff_stream.sources.levels import LevelCodes, code_of
 from toys import run
@@ -298,7 +298,7 @@ def test_the_default_of_classes_beside_levels_finds_its_length_scales_too() -> N
 def test_targets_less_their_levels_are_those_of_an_analysis_of_variance(rng) -> None:
     level = np.repeat(np.arange(30), rng.integers(1, 9, 30))
     y = rng.normal(size=(30, 2))[level] * [2.0, 0.0] + rng.normal(size=(len(level), 2))
-    found = less_levels(level + 5.0, y, np.ones(len(level)))
+    found = subtract_level_means(level + 5.0, y, np.ones(len(level)))
     for own, column in zip(found.T, y.T, strict=True):
         groups = [column[level == k] for k in range(30)]
         size = np.array([len(each) for each in groups])
@@ -310,9 +310,9 @@ def test_targets_less_their_levels_are_those_of_an_analysis_of_variance(rng) -> 
         means = np.array([each.mean() for each in groups]) - column.mean()
         np.testing.assert_allclose(own, column - (share * means)[level], rtol=1e-12)
     weights = np.full(len(level), 7.0)
-    np.testing.assert_allclose(less_levels(level, y, weights), found, rtol=1e-9)
-    np.testing.assert_array_equal(less_levels(np.arange(len(y)), y, weights), y)
-    np.testing.assert_array_equal(less_levels(np.zeros(len(y)), y, weights), y)
+    np.testing.assert_allclose(subtract_level_means(level, y, weights), found, rtol=1e-9)
+    np.testing.assert_array_equal(subtract_level_means(np.arange(len(y)), y, weights), y)
+    np.testing.assert_array_equal(subtract_level_means(np.zeros(len(y)), y, weights), y)
 
 
 def test_the_shell_reads_and_predicts_them(tmp_path: Path) -> None:
