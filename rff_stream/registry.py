@@ -31,7 +31,12 @@ of another package is inserted before the last, which takes every map that no ot
 def family_modules(part: str) -> list[ModuleType]:
     """The module of this name in each folder of a family that has one: "map", "family"."""
     names = [f"{folder}.{part}" for folder in FAMILY_FOLDERS]
-    return [importlib.import_module(name) for name in names if importlib.util.find_spec(name)]
+    return [importlib.import_module(name) for name in names if _exists(name)]
+
+
+@functools.cache  # find_spec takes Python's lock of all imports, and an interrupt there keeps it
+def _exists(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
 
 
 @functools.cache

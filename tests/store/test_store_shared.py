@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib.util
 import os
 import pickle
 import shutil
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from zarr.storage import LocalStore
 import rff_stream as rs
 from rff_stream.cli import main
 from rff_stream.errors import ModelError
+from rff_stream.registry import family_modules
 from rff_stream.store import MomentStore
 from rff_stream.store.local import LocalFiles
 from toys import ridge, rows
@@ -343,6 +346,20 @@ def test_forked_children_with_one_handle_lose_nothing(tmp_path: Path) -> None:
     assert model.partial_fit(*rows(5, 9), batch="9").n_rows_ == 225
 
 
+def test_modules_of_families_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look-up takes the lock of all imports: an interrupt in one left other threads waiting."""
+    found = family_modules("moments")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: pytest.fail(name))
+    assert family_modules("moments") == found
+
+
+def takes_lock_of_python(frame: FrameType) -> bool:
+    """Whether Python takes or gives back a lock of its own there: an interrupt may keep it."""
+    code = frame.f_code
+    owner = code.co_filename == threading.__file__ or "importlib" in code.co_filename
+    return owner and code.co_name not in {"wait", "_wait_for_tstate_lock"}
+
+
 # Python drops an interrupt inside a callback of weakref and warns; the call then ends whole.
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -353,8 +370,10 @@ def test_interrupts_at_random_times_count_once(tmp_path: Path, stored: bool) -> 
     """25 of them: the model is as it was or whole, and the same call again completes it."""
     rng, armed = np.random.default_rng(0), [False]
 
-    def interrupt(*given: Any) -> None:
-        if armed[0]:
+    def interrupt(number: int, frame: FrameType) -> None:
+        if armed[0] and takes_lock_of_python(frame):
+            signal.setitimer(signal.ITIMER_REAL, 1e-4)
+        elif armed[0]:
             armed[0] = False
             raise KeyboardInterrupt
 
