@@ -502,10 +502,14 @@ def check_memory(found: Plan, memory: int | None = None) -> None:
         if fewer is not found and fewer.cost.all_cells >= 8  # at most 4 trees
         else "Lower n_components,"
     )
+    sizes = found.process_bytes, allowed
+    needed, allowed_words = (format_bytes(each) for each in sizes)
+    if needed == allowed_words:
+        needed, allowed_words = (f"{each:,} bytes" for each in sizes)
     raise PlanError(
-        f"The pass needs {format_bytes(found.process_bytes)} in one process but "
-        f"{format_bytes(allowed)} are allowed ({found.leaves_at_once} leaves of "
-        f"{format_bytes(found.task_bytes)} at a time, R={found.n_features}, "
+        f"The pass needs {needed} in one process but {allowed_words} are allowed "
+        f"({found.leaves_at_once} leaves of {format_bytes(found.task_bytes)} at a time, "
+        f"R={found.n_features}, "
         f"groups={found.n_groups}, leaf of {found.largest.rows:,} rows; solve "
         f"{format_bytes(found.solve_bytes)}). Nothing was read. {smaller} use fewer threads or "
         "groups (or order=1), smaller chunks, or allow more memory."

@@ -90,7 +90,7 @@ class CellCost(Cost):
         whole = self.decomposed or sizes.n_targets != 1 or self.n_cells <= SAMPLED_CELLS
         solved = 8 * self.n_features**2 if whole else 8 * packed_size(self.n_features)
         solved += 3 * 8 * self.n_features * max(sizes.n_targets, 1)
-        few = 8 * self.n_features**2 * 3 * LOCAL_BLOCK
+        few = 8 * self.n_features**2 * 3 * min(LOCAL_BLOCK, self.all_cells)
         factors = self._factors(sizes)
         left = min(factors, factors * SAMPLE_ROWS // self.n_cells + LITTLE)
         return state_bytes + left + self.all_cells * solved + few + GAP_BYTES

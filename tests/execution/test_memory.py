@@ -108,6 +108,13 @@ def test_fits_hold_what_was_promised(tmp_path: Path) -> None:
         assert each["peak"] <= each["promised"], each["text"]
 
 
+@pytest.mark.slow
+def test_few_rows_hold_what_was_promised_and_not_much_less(tmp_path: Path) -> None:
+    """One cell of 1,500 columns; 3.7 GiB were promised, for 64 such cells."""
+    found = measured(stored(tmp_path / "few.zarr", 1500, 3, 1500))
+    assert found["peak"] <= found["promised"] <= FACTORED * found["peak"], found
+
+
 FACTORED = 1.75
 """Most that a promise for cells is above the peak of a fit whose cells are factored."""
 
