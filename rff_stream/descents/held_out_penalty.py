@@ -70,6 +70,9 @@ losses fell with α, while those of finished fits rose."""
 FEW_TO_CALIBRATE = 20
 """Rows of a class below which their calibration tells more of these rows than of a penalty."""
 
+LOOSE = 0.03
+"""``tol`` of fits with corners whose held-out losses are compared."""
+
 MOST_PASSES = 40
 """Passes for scores that are used for calibration."""
 
@@ -179,20 +182,26 @@ def held_out_of_pilot(
     near: Coefficients,
     tol: float,
 ) -> HeldOutScores:
-    """The same of pilot rows, all of the data or some of many, and of a loss with corners too."""
+    """The same of pilot rows, all of the data or some of many, and of a loss with corners too.
+
+    Rows beyond their margins are nothing to a hinge, and of a rare class nearly all are: their
+    scores are as wide as the descent left them. Of .014 positives, fits that began elsewhere and
+    ended sooner had scores four times as wide, and probabilities were .07 on average.
+    """
     x, codes, w = _classes_of(pilot, class_weight)
     size, differ = leading_size(features), len(np.unique(x, axis=0))
     copies = group_copies(x) is not None or differ < len(x) < MET_AGAIN * differ
+    own = row.leading(size)
+    near = own.prior[0] / row.prior[0] * near[0][:size], near[1]
     if not loss.nonsmooth:
         z = leading_features(features, size, x, "float64" if size <= FEW_FEATURES else None)
-        kept, prior = KeptFeatures(z, codes, w, loss.n_classes), row.leading(size).prior
-        problem, share = kept.penalise(prior, loss, alpha), prior[0] / row.prior[0]
-        near = share * near[0][:size], near[1]
+        kept = KeptFeatures(z, codes, w, loss.n_classes)
+        problem = kept.penalise(own.prior, loss, alpha)
         return held_out_scores(kept, problem, near, x, class_weight, tol=tol, copies=copies)
-    row, rows = row.leading(size), _leading_rows(features, size, x, codes, w)
+    rows = _leading_rows(features, size, x, codes, w)
     F = np.full((len(x), len(near[1])), np.nan)
     for train, held in turns_of(_sorted_places(x, w, copies=copies), codes):
-        linear = _nonsmooth_fits(row, loss, select(rows, train))(alpha, None)
+        linear = _nonsmooth_fits(own, loss, select(rows, train), tol)(alpha, near)
         F[held] = predicted(IdentityMap(size), linear, rows.x[held])
     return _of_known(F, codes, w, class_weight)
 
@@ -340,7 +349,7 @@ def _walk(
 
 
 def _nonsmooth_fits(
-    row: AugmentedRow, loss: Loss, train: Rows
+    row: AugmentedRow, loss: Loss, train: Rows, tol: float
 ) -> Callable[[float, Coefficients | None], Coefficients]:
     """(α, start) -> the fit of a loss with corners to rows that are features."""
     mapped, labels = IdentityMap(row.n_features), tuple(range(loss.n_classes))
@@ -352,8 +361,9 @@ def _nonsmooth_fits(
     def descend(alpha: float, start: Coefficients | None) -> Coefficients:
         at = replace(problem, alpha=alpha)
         *_, last = minimise_nonsmooth(
-            sums_over(train), statistic, at, start or constant, unit=1.0, tol=0.03, max_passes=40
-        )
+            sums_over(train), statistic, at, start or constant,
+            unit=1.0, tol=tol, max_passes=MOST_PASSES,
+        )  # fmt: skip
         return problem.linear(last.point.theta)
 
     return descend
@@ -385,7 +395,7 @@ def _nonsmooth_turns(
     mapped, codes, w = IdentityMap(row.n_features), rows.label, rows.w
     assert codes is not None
     assert w is not None
-    each = [_nonsmooth_fits(row, loss, select(rows, train)) for train, _ in turns]
+    each = [_nonsmooth_fits(row, loss, select(rows, train), LOOSE) for train, _ in turns]
 
     def fit(alpha: float, starts: Sequence[_Fit | None]) -> list[_Fit]:
         pairs = zip(each, starts, strict=True)

@@ -775,6 +775,24 @@ def test_a_descent_that_starts_near_other_rows_ends_as_low_as_from_nothing(rng):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 3])
+def test_a_hinge_of_a_rare_class_is_calibrated_at_the_width_of_its_fit(seed):
+    """Probabilities of its own rows were .026 and .069 on average, for .013 and .016 positives.
+
+    Nearly all scores are beyond the margin, where the loss does not say how far.
+    """
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (7000, 2))
+    odds = 2 * np.sin(2 * X[:, 0]) + 2 * X[:, 1]
+    odds = 3 * (odds - np.quantile(odds, 0.99))
+    y = (rng.random(7000) < 1 / (1 + np.exp(-odds))).astype(int)
+    model = rs.KernelClassifier("hinge", n_components=128, random_state=0, progress=False)
+    own, new = (model.fit(X[:5000], y[:5000]).predict_proba(x)[:, 1] for x in (X[:5000], X[5000:]))
+    assert own.mean() == pytest.approx(y[:5000].mean(), rel=0.3)
+    assert np.mean((new - y[5000:]) ** 2) < 0.9 * y[5000:].var()  # of a constant
+
+
 @pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
 def test_a_rare_class_is_labelled(loss):
     """2 of 100 rows, well apart: new rows of the class were ordered rightly (.998), none labelled.
