@@ -117,9 +117,11 @@ def write_table(file: DataFile, request: TableRequest, place: str, storage_optio
 
     opened = dataset(file.path, format_of(file.path), storage_options)
     kept, rows = kept_columns(opened.schema, request, file.name), 0
-    stems = {name.partition(mark)[0] for name in request.inputs for mark in "=["}
-    stems |= {name.partition(".")[0] for name in request.inputs}
-    used = [name for name in opened.schema.names if name in {*request.inputs, *stems, *kept}]
+    stems = {stem for name in request.inputs for stem in stems_of(name)}
+    names = opened.schema.names
+    used = [name for name in names if name in {*request.inputs, *stems, *kept}]
+    if any(not {name, *stems_of(name)} & {*names} for name in request.inputs):
+        used = names  # by place; or none is found, and the error names all that there are
     with ExitStack() as stack, naming(file):
         write = None
         for batch in batches_in_order(opened, used):
@@ -134,6 +136,11 @@ def write_table(file: DataFile, request: TableRequest, place: str, storage_optio
             write(made)
             rows += len(made)
     return rows
+
+
+def stems_of(name: str) -> set[str]:
+    """Columns that an input of this name may be made of: of a level, a place or a field."""
+    return {name.partition(mark)[0] for mark in "=[."}
 
 
 def batches_in_order(opened: Any, columns: Sequence[str]) -> Iterator[Any]:

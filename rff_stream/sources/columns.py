@@ -201,7 +201,8 @@ def check_unit(name: str, fitted: str, found: NamedVariable) -> None:
             f"Give the numbers of the fit, such as a field of the time: {found.name}.dayofyear."
         )
     if fitted.startswith(EPOCH) and not found.units and not by_place:
-        holds = found.variable.holds or "numbers without a unit"
+        empty = found.variable.shape[0] == 0
+        holds = "no values" if empty else found.variable.holds or "numbers without a unit"
         raise KindError(
             f"{name!r} holds {holds}, but the model was fitted on times ({fitted}). "
             f"{rule} Give times, or an array of numbers in these units."

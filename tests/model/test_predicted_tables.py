@@ -99,5 +99,9 @@ def test_what_cannot_be_a_table_is_refused_first(tmp_path, model):
         done = run(*words)
         assert done.exit_code == code and message in done.stderr, done.stderr
         assert not out.exists()
+    write(tmp_path / "other.csv", table(1).rename(columns={"u": "U"}))
+    done = run("predict", model, tmp_path / "other.csv", "--output", out)
+    assert "X has no column 'u'; its columns are" in done.stderr and " U, v" in done.stderr
+    assert not out.exists()
     assert run("predict", model, rows, "--output", out, "--dry-run").exit_code == 0
     assert not out.exists()
