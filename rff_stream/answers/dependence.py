@@ -79,7 +79,7 @@ def hsic(
 
     References
     ----------
-    Cochran 1954 (expected counts). Gretton et al. 2008. Zhang, Filippi, Gretton & Sejdinovic 2018 (Fourier features).
+    Gretton et al. 2008. Zhang, Filippi, Gretton & Sejdinovic 2018 (Fourier features). Cochran 1954.
     Chwialkowski, Sejdinovic & Gretton 2014 (dependent rows).
 
     Examples
