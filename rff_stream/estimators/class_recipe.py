@@ -52,6 +52,11 @@ KEPT_BYTES = 2**29
 SCORES = 16
 """Columns of scores and slopes that are counted in addition."""
 
+FEW_TO_SEARCH = 800
+"""Rows up to which one map of a loss has the median length-scale: its α is chosen at held-out rows,
+which a search of few rows has seen. Of 42 fits to 21 tables of fewer rows the log-loss was better
+with a search in 18 and worse in 24; of 18 fits to nine tables of more rows it was better in 15."""
+
 SEED = "seed"
 """Key of the pilot's seed in the header of a checkpoint."""
 
@@ -232,6 +237,9 @@ class ClassRecipe(Recipe):
         if before is not None and before.features.n_inputs == pilot.x.shape[1]:
             features, scales = before.features, before.scales
         else:
+            if len(pilot.x) <= FEW_TO_SEARCH:
+                few = replace(self, searches=False).map_parameters(columns)
+                request = replace(request, parameters=few)
             parameters = request.drawn_by(seed)
             family = class_family_of(parameters.features)
             features, scales = family.draw(pilot, columns.inputs, parameters, request.plan)

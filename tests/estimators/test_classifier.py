@@ -776,6 +776,21 @@ def test_a_descent_that_starts_near_other_rows_ends_as_low_as_from_nothing(rng):
 
 @pytest.mark.slow
 @pytest.mark.slow
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
+def test_one_map_of_a_loss_is_searched_where_rows_are_many(loss):
+    """Two of six inputs tell the class: errors were .149 and .151 with the median length-scale."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (5000, 6))
+    y = np.sin(3 * X[:, 0]) + X[:, 1] > 0.3 * rng.normal(size=5000)
+    truth = np.sin(3 * X[:, 0]) + X[:, 1] > 0
+    model = rs.KernelClassifier(loss, random_state=0, progress=False).fit(X[:1500], y[:1500])
+    assert model.plan_.search_seconds > 0
+    assert np.mean(model.predict(X[1500:]) != truth[1500:]) < 0.04
+    few = model.fit(X[:300], y[:300]).length_scale_
+    assert np.allclose(few, few[0], rtol=0.2)  # the median, in standard deviations
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [2, 3])
 def test_a_hinge_of_a_rare_class_is_calibrated_at_the_width_of_its_fit(seed):
     """Probabilities of its own rows were .026 and .069 on average, for .013 and .016 positives.
