@@ -603,6 +603,8 @@ def _path(model: Any) -> list[str]:
     moments = getattr(model, "moments_", None)
     if not isinstance(moments, Moments) or moments.order != 2:
         return []
+    if not hasattr(model, "fit_intercept"):  # a loss of its own, whose path moments do not tell
+        return []
     if moments.row.n_features > PATH_FEATURES:
         return []
     found = ridge_path(moments, fit_intercept=model.fit_intercept)

@@ -25,6 +25,7 @@ from rff_stream.planning import Plan, PlanRequest, check_memory, fits, plan_for
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.groups import ByFold, ByGroup, Slabs
 from rff_stream.store import Checkpoint
+from rff_stream.text_formatting import list_names
 
 SELECTED_ROWS = 4096
 """Number of pilot rows to find if conditions select rows in some blocks only: from at least 8 of
@@ -226,6 +227,6 @@ def no_rows(source: Source) -> DataError:
     """The error of data without a single usable row."""
     return DataError(
         f"Found 0 sample(s) (grid {dict(zip(source.dims, source.shape, strict=True))}, inputs "
-        f"{', '.join(source.columns.inputs)}) while a minimum of 1 is required: every row is "
+        f"{list_names(source.columns.inputs)}) while a minimum of 1 is required: every row is "
         "missing, filtered out or of weight 0. Look at the inputs named, or at missing_rows."
     )

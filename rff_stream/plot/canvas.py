@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -276,6 +277,13 @@ def mean_of(model: Any, x: Array) -> Float64:
         )
     coef = np.asarray(model.coef_).reshape(model.features_.n_components, -1)
     return LinearPredictor(model.features_, coef, np.atleast_1d(model.intercept_))(x)
+
+
+def by_place(method: Callable[[Array], Any], rows: Array) -> Array:
+    """What a method of a model gives for rows (n, d), whatever names the model knows."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
+        return np.asarray(method(rows))
 
 
 def std_of(model: Any, x: Array, *, noise: bool) -> Float64 | None:

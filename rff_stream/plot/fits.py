@@ -13,7 +13,7 @@ from scipy.special import ndtri
 
 from rff_stream import inspect
 from rff_stream._array import Array, Float64
-from rff_stream.answers.sensitivity import gradient, gradient_std
+from rff_stream.answers.sensitivity import gradient_std
 from rff_stream.arguments import (
     ENDS,
     NOT_NEGATIVE,
@@ -149,7 +149,7 @@ def slope(
     target: int = 0,
     coverage: float = 0.95,
 ) -> Axes:
-    """The slope of the fit of a model of one input, with its interval if the model has one.
+    """The slope of the fit of a model of one input, with its interval if one map has a posterior.
 
     Parameters
     ----------
@@ -176,10 +176,9 @@ def slope(
     _check_curve(model, target, coverage)
     x, features = _points(model, at), model.features_
     rows = x[:, None]
-    coef = np.asarray(model.coef_, np.float64).reshape(features.n_components, -1)
-    mean = gradient(features, coef, rows)[:, 0, target]
+    mean = model._require_fit().answer.slopes()(rows)[:, 0, target]
     ax = axes(ax)
-    if hasattr(model, "posterior_"):
+    if hasattr(getattr(model, "posterior_", None), "of_functionals"):
         std = gradient_std(features, model.posterior_, rows)[:, 0, target]
         reach = ndtri(0.5 + coverage / 2) * std
         _band(ax, x, mean, reach, BAND, f"{coverage:.0%} of the slope")

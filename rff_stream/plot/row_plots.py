@@ -23,6 +23,7 @@ from rff_stream.plot.canvas import (
     axis_label,
     box_around,
     box_of,
+    by_place,
     checked_box,
     colour_bar,
     grid_of,
@@ -132,14 +133,14 @@ def novelty(model: Any, ax: Axes | None = None, *, box: Array | None = None) -> 
     require_inputs(model, 2)
     box = box_of(model, 0.1) if box is None else checked_box(box, 2)
     x, y, places = grid_of(box, GRID)
-    scores = model.score_samples(places).reshape(len(y), len(x))
+    scores = by_place(model.score_samples, places).reshape(len(y), len(x))
     ax = axes(ax)
     drawn = ax.contourf(x, y, scores, levels=14, cmap=VALUES)
     ax.contour(x, y, scores, levels=[model.offset_], colors=COLOURS[1], linewidths=2)
     ax.plot([], [], color=COLOURS[1], lw=2, label="threshold")
     rows, _, _ = sample_of(model)
     if len(rows):
-        novel = model.score_samples(rows) < model.offset_
+        novel = by_place(model.score_samples, rows) < model.offset_
         for chosen, mark, colour, label in (
             (~novel, ".", "white", "like the others"),
             (novel, "X", COLOURS[4], f"novel: {novel.mean():.1%}"),
@@ -214,13 +215,13 @@ def decision(
             "those of a score of two. Leave margins out."
         )
     x, y, places = grid_of(_decision_box(model, data, box), GRID)
-    found = np.asarray(model.predict(places))
+    found = by_place(model.predict, places)
     index = np.array([classes.index(each) for each in found.tolist()]).reshape(len(y), len(x))
     ax = axes(ax)
     levels = np.arange(len(classes) + 1) - 0.5
     ax.contourf(x, y, index, levels=levels, colors=COLOURS[: len(classes)], alpha=BAND)
     if len(classes) == 2:
-        scores = np.asarray(model.decision_function(places)).reshape(len(y), len(x))
+        scores = by_place(model.decision_function, places).reshape(len(y), len(x))
         lines = [0.0] if margins is None else sorted([*np.ravel(margins), np.mean(margins)])
         styles = ["-"] if margins is None else ["--", "-", "--"]
         ax.contour(x, y, scores, levels=lines, linestyles=styles, colors="black", linewidths=1)
@@ -297,7 +298,7 @@ def _class_rows(
     for k, (label, mark) in enumerate(zip(classes, "o^sDvP", strict=False)):
         style: dict[str, Any] = {"ls": "none", "ms": 3.5, "mec": "white", "mew": 0.3}
         ax.plot(*rows[labels == label].T, marker=mark, color=COLOURS[k], label=str(label), **style)
-    right = float(np.mean(np.asarray(model.predict(rows)) == labels))
+    right = float(np.mean(by_place(model.predict, rows) == labels))
     ax.set_title(f"{len(rows):,} rows, {right:.1%} right", fontsize="medium")
     legend(ax, title="class", loc="upper right")
 

@@ -413,6 +413,30 @@ def test_the_line_of_a_slope_is_the_derivative_of_the_curve(shelf: Shelf) -> Non
     plt.close(ax.figure)
 
 
+@pytest.mark.parametrize("kind", [rs.KernelRidge, rs.GaussianProcessRegressor])
+def test_a_slope_of_the_default_is_the_derivative_of_its_curve(kind: Any, rng: Any) -> None:
+    """Cells have slopes and no coefficients; the picture asked for these."""
+    x = rng.uniform(-2, 2, (300, 1))
+    y = np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=300)
+    model = kind(random_state=0, progress=False).fit(x, y)
+    at, step = np.linspace(-1.5, 1.5, 31), 1e-4
+    drawn = (ax := rs.plot.slope(model, at=at)).lines[-1].get_ydata()
+    above, below = (mean_of(model, (at + each)[:, None])[:, 0] for each in (step, -step))
+    np.testing.assert_allclose(drawn, (above - below) / (2 * step), atol=1e-3)
+    plt.close(ax.figure)
+
+
+def test_pictures_of_named_columns_say_nothing_of_names(rng: Any) -> None:
+    """They ask the model about places of their own: a warning told the user to give names."""
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame(rng.normal(size=(300, 2)), columns=["u", "v"])
+    novel = rs.NoveltyDetector(n_components=64, random_state=0, progress=False).fit(table)
+    plt.close(rs.plot.novelty(novel).figure)
+    labels = np.where(table.u > 0, "a", "b")
+    model = rs.KernelClassifier(n_components=64, random_state=0, progress=False).fit(table, labels)
+    plt.close(rs.plot.decision(model, data=(table.to_numpy(), labels)).figure)
+
+
 def test_a_slope_has_the_units_of_its_columns(rng: np.random.Generator) -> None:
     depth = rng.uniform(0, 100, 200)
     sea = xr.Dataset(

@@ -147,6 +147,16 @@ def test_blocks_fill_their_rows_where_there_is_no_map(rng: np.random.Generator) 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("loss", ["huber", "quantile", "poisson"])
+def test_a_report_of_another_loss_has_no_path_of_least_squares(loss: str, rng: Any) -> None:
+    """It asked for ``fit_intercept``, which these models do not have."""
+    x, y = rng.uniform(-2, 2, (300, 1)), rng.poisson(3, 300).astype(float)
+    model = rs.KernelRegressor(loss, n_components=32, random_state=0, progress=False).fit(x, y)
+    page = read(report(model, test=assess(model, x, target=y, place="rows")))
+    assert not any("every penalty" in each for each in page.alts)
+
+
+@pytest.mark.slow
 def test_a_model_alone_says_what_is_not_known(process: Any, tmp_path: Path) -> None:
     process.save(tmp_path / "bare.zarr")
     page = read(report(rs.load(tmp_path / "bare.zarr"), place=tmp_path / "bare.zarr"))
