@@ -14,6 +14,7 @@ from rff_stream.answers.duplicate_rows import Neighbours
 from rff_stream.answers.laplace import laplace_bytes
 from rff_stream.arguments import Rule, is_number, is_string, number_or, one_of
 from rff_stream.contracts import Packed, Slopes, Statistic
+from rff_stream.descents.held_out_penalty import choose_alpha
 from rff_stream.descents.kept_rows import AllRowsStatistic
 from rff_stream.descents.statistic import LossStatistic, LossSums, SumOfRows
 from rff_stream.errors import ModelError, warn
@@ -53,9 +54,10 @@ SCORES = 16
 """Columns of scores and slopes that are counted in addition."""
 
 FEW_TO_SEARCH = 800
-"""Rows up to which one map of a loss has the median length-scale: its α is chosen at held-out rows,
-which a search of few rows has seen. Of 42 fits to 21 tables of fewer rows the log-loss was better
-with a search in 18 and worse in 24; of 18 fits to nine tables of more rows it was better in 15."""
+"""Rows up to which a search must be clearly better than the median length-scale: the penalty of a
+loss is chosen at held-out rows, which a search of few rows has seen. Of 42 fits to 21 tables of
+fewer rows the log-loss was better with a search in 18 and worse in 24; of 18 fits to nine tables of
+more rows it was better in 15."""
 
 SEED = "seed"
 """Key of the pilot's seed in the header of a checkpoint."""
@@ -237,17 +239,42 @@ class ClassRecipe(Recipe):
         if before is not None and before.features.n_inputs == pilot.x.shape[1]:
             features, scales = before.features, before.scales
         else:
-            if len(pilot.x) <= FEW_TO_SEARCH:
-                few = replace(self, searches=False).map_parameters(columns)
-                request = replace(request, parameters=few)
-            parameters = request.drawn_by(seed)
-            family = class_family_of(parameters.features)
-            features, scales = family.draw(pilot, columns.inputs, parameters, request.plan)
-        bare = pilot.with_targets(np.empty((len(pilot.x), 0)))
-        units = columns.units[: len(columns.inputs)]
-        unlabelled = replace(columns, targets=(), units=units)
-        row = family_of(features).row(features, bare, unlabelled)
+            features, scales = self.draw_map(request, pilot, seed)
+        row = row_without_classes(features, pilot, columns)
         return with_slabs(DrawnMap(features, row, scales), pilot, self.n_folds(1))
+
+    def draw_map(
+        self, request: PassRequest, pilot: Pilot, seed: int
+    ) -> tuple[FeatureMap, Mapping[str, Array]]:
+        """The map for the pilot, and what it was drawn for.
+
+        One map of few rows has the median length-scale, unless a loss is clearly less with what a
+        search of these rows found. Each of d numbers that rows chose saves 1/n of their own loss
+        (Akaike 1974), about; the search must save twice as much.
+        """
+        columns = request.opened.columns
+
+        def draw(of: PassRequest) -> tuple[FeatureMap, Mapping[str, Array]]:
+            parameters = of.drawn_by(seed)
+            family = class_family_of(parameters.features)
+            return family.draw(pilot, columns.inputs, parameters, of.plan)
+
+        plain = replace(self, searches=False).map_parameters(columns)
+        same = plain.kernels.rule == request.parameters.kernels.rule
+        if same or len(pilot.x) > FEW_TO_SEARCH:
+            return draw(request)
+        median = draw(replace(request, parameters=plain))
+        n_classes = pilot.y.shape[1]
+        if self.params.loss == "squared" or n_classes < 2:
+            return median
+        found = draw(request)
+        losses = []
+        for features, _ in (median, found):
+            row = row_without_classes(features, pilot, columns)
+            loss = loss_for(self.params.loss, n_classes)
+            losses.append(choose_alpha(features, row, pilot, loss, None)[0].best.score)
+        n, d = pilot.x.shape
+        return found if losses[1] < losses[0] - 2 * d / n else median
 
     # ------------------------------------------------------------------------------- sums
 
@@ -595,6 +622,13 @@ def start_of(done: ClassPass, classes: ClassMoments) -> tuple[Array, Array] | No
     before = done.request.before
     start: ClassAnswer | None = None if before is None else before.answer
     return start.last if start is not None and start.classes == classes.labels else None
+
+
+def row_without_classes(features: FeatureMap, pilot: Pilot, columns: Columns) -> AugmentedRow:
+    """What a row of the sums means before classes are known."""
+    bare = pilot.with_targets(np.empty((len(pilot.x), 0)))
+    unlabelled = replace(columns, targets=(), units=columns.units[: len(columns.inputs)])
+    return family_of(features).row(features, bare, unlabelled)
 
 
 def as_written(opened: Opened, label: Any) -> Any:
