@@ -248,9 +248,9 @@ class ClassRecipe(Recipe):
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         """The map for the pilot, and what it was drawn for.
 
-        One map of few rows has the median length-scale, unless a loss is clearly less with what a
-        search of these rows found. Each of d numbers that rows chose saves 1/n of their own loss
-        (Akaike 1974), about; the search must save twice as much.
+        One map of few rows has the median length-scale, unless the log-loss of held-out rows is
+        clearly less with what a search of all of them found. Each of d numbers that n rows chose
+        saves 1/n of their own log-loss (Akaike 1974), about; the search must save twice as much.
         """
         columns = request.opened.columns
 
@@ -264,17 +264,17 @@ class ClassRecipe(Recipe):
         if same or len(pilot.x) > FEW_TO_SEARCH:
             return draw(request)
         median = draw(replace(request, parameters=plain))
-        n_classes = pilot.y.shape[1]
-        if self.params.loss == "squared" or n_classes < 2:
+        if self.params.loss == "squared" or pilot.y.shape[1] < 2:
             return median
-        found = draw(request)
-        losses = []
-        for features, _ in (median, found):
+        found, (n, d) = draw(request), pilot.x.shape
+        logistic = loss_for("logistic", pilot.y.shape[1])
+
+        def log_loss(features: FeatureMap) -> float:
             row = row_without_classes(features, pilot, columns)
-            loss = loss_for(self.params.loss, n_classes)
-            losses.append(choose_alpha(features, row, pilot, loss, None)[0].best.score)
-        n, d = pilot.x.shape
-        return found if losses[1] < losses[0] - 2 * d / n else median
+            return choose_alpha(features, row, pilot, logistic, None)[0].best.score
+
+        clear = log_loss(found[0]) < log_loss(median[0]) - 2 * d / n
+        return found if clear else median
 
     # ------------------------------------------------------------------------------- sums
 

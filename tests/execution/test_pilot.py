@@ -168,7 +168,7 @@ def test_one_valid_chunk_in_many_is_enough(where: str) -> None:
 
 
 def test_nothing_valid_is_an_error_that_names_the_inputs() -> None:
-    with pytest.raises(DataError, match=r"0 sample\(s\).*x0, x1"):
+    with pytest.raises(DataError, match=r'0 sample\(s\).*"x0" and "x1"'):
         read(np.full((100, 2), np.nan), np.ones(100), missing_rows="drop")
 
 

@@ -265,7 +265,9 @@ def test_a_column_without_any_value_is_missing_in_every_row(tmp_path):
                  str(tmp_path / "rows.csv")):  # fmt: skip
         with pytest.raises(DataError, match=rf"'empty' holds {N} NaN in rows"):
             ridge().fit(rows, "a")
-        with pytest.raises(DataError, match=r"Found 0 sample.* inputs u, v, empty\) .* missing"):
+        with pytest.raises(
+            DataError, match=r'Found 0 sample.* inputs "u", "v" and "empty"\) .* missing'
+        ):
             ridge(missing_rows="drop").fit(rows, "a")
         assert ridge().fit(rows, "a", inputs=["u", "v"]).n_rows_ == N
 
