@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy import linalg
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import calibrate
@@ -116,8 +117,8 @@ def choose_alpha(
     if loss.nonsmooth:
         if features.nesting != "none":
             size = min(size, FEW_COMPONENTS)
-        each = _leading_rows(features, size, x, codes, w)
-        nonsmooth = _nonsmooth_turns(row.leading(size), loss, each, turns, calibrated=calibrated)
+        own, each = _few_columns(row.leading(size), _leading_rows(features, size, x, codes, w))
+        nonsmooth = _nonsmooth_turns(own, loss, each, turns, calibrated=calibrated)
         scores, errors, _ = _walk(nonsmooth, w, turns, alphas)
         return selection_of(criterion, alphas, scores, size, errors), None, None
     order, spans = _spans(turns)
@@ -199,10 +200,13 @@ def held_out_of_pilot(
         problem = kept.penalise(own.prior, loss, alpha)
         return held_out_scores(kept, problem, near, x, class_weight, tol=tol, copies=copies)
     rows = _leading_rows(features, size, x, codes, w)
+    scores, (own, rows) = rows.x @ near[0], _few_columns(own, rows)
+    if own.n_features < size:
+        near = linalg.solve_triangular(rows.x, scores, lower=True), near[1]
     F = np.full((len(x), len(near[1])), np.nan)
     for train, held in turns_of(_sorted_places(x, w, copies=copies), codes):
         linear = _nonsmooth_fits(own, loss, select(rows, train), tol)(alpha, near)
-        F[held] = predicted(IdentityMap(size), linear, rows.x[held])
+        F[held] = predicted(IdentityMap(own.n_features), linear, rows.x[held])
     return _of_known(F, codes, w, class_weight)
 
 
@@ -262,6 +266,16 @@ def _leading_rows(features: FeatureMap, size: int, x: Array, codes: Array, w: Ar
     """Labelled rows whose columns are their leading features."""
     z = leading_features(features, size, x)
     return Rows(z, np.empty((len(z), 0)), w, None, 0, codes)
+
+
+def _few_columns(row: AugmentedRow, rows: Rows) -> tuple[AugmentedRow, Rows]:
+    """Of fewer rows than columns as many columns with the same products, and what they mean."""
+    if len(rows.x) >= row.n_features:
+        return row, rows
+    z, _ = own_columns(rows.x, row.prior)
+    ones, origin = np.ones(len(z)), z.mean(axis=0)
+    own = replace(row, prior=ones, nesting="none", feature_origin=origin)
+    return own, replace(rows, x=z)
 
 
 def _spans(turns: Sequence[tuple[Array, Array]]) -> tuple[Array, list[tuple[slice, slice]]]:
