@@ -72,10 +72,9 @@ def hsic(
     -----
     tr(KHLH)/n² of the kernels ZSZᵀ without a matrix of n × n. Under independence n·HSIC is
     Σ λᵢμⱼχ², λ and μ the eigenvalues of C_xx and C_yy; its tail is that of the χ² with the same
-    mean, variance and skewness (Buckley & Eagleson 1988). That is the law of many rows: two rare
-    flags need about 5 rows that are expected to have both (Cochran 1954). With .1 expected, of 300
-    rows with shares of .02, 3.5 % of independent pairs had p < .005. Copies of a row are not
-    independent rows.
+    mean, variance and skewness (Buckley & Eagleson 1988). That is the law of many rows: of two rare
+    flags about 5 rows must be expected to have both (Cochran 1954). With .1 expected (300 rows,
+    shares of .02), 3.5 % of independent pairs had p < .005. Copies are not independent rows.
 
     References
     ----------

@@ -51,7 +51,7 @@ def local_posterior(
     sample: Float64 | None = None,
     gap_factor: Float64 | float = 1.0,
     *,
-    weights: Float64 | None = None,
+    single_weights: Float64 | None = None,
     optimism: float = 0.0,
 ) -> LocalPosterior:
     """The process given the data, its trees weighed and its intervals calibrated on left-out rows.
@@ -63,8 +63,9 @@ def local_posterior(
     independently, as beside rows that are landmarks of some; in a gap they err alike. With fewer
     than 100 rows weights are 1/v, and c is that of a noise that few rows tell.
 
-    A row of the sample may stand for copies of its summed weight. They share one noise, which is
-    that of a new row: of the ``weights`` (m,) of one of them, those of the sample if None.
+    A row of the sample may stand for several copies, and have the sum of their weights. They share
+    one noise, that of a new row with the weight of one copy: ``single_weights`` (m,), those of the
+    sample if None.
 
     Squared errors of rows that helped to find p numbers of the kernel are too small by 2p/n, twice
     the ``optimism`` p/n (Akaike 1969): c² is larger by as much.
@@ -88,7 +89,8 @@ def local_posterior(
     plain = replace(plain, cell_scale=_cell_scales(evidence))
     t, tiny = len(plain.inflation), np.finfo(float).tiny
     y, w = sample[:, -t - 1 : -1], sample[:, -1:]
-    single = w if weights is None else weights[:, None] * evidence.solved.observations.copies
+    copies = evidence.solved.observations.copies
+    counted = w if single_weights is None else single_weights[:, None] * copies
     trees = plain.left_out_trees(sample)
     fits = [(power, *combine_trees(trees, power)) for power in POWERS]
     unit = np.maximum(plain.noise(), tiny)
@@ -98,7 +100,7 @@ def local_posterior(
     near, far = np.quantile(reach, (NEAR_SHARE, FAR_SHARE), axis=0)
     share = far_share(reach, near, far)
     wanted = ((y - mean) / NORMAL) ** 2
-    needed = _needed_factor(wanted, variance, noise / single, share, gap_factor)
+    needed = _needed_factor(wanted, variance, noise / counted, share, gap_factor)
     return replace(
         plain,
         power=power,

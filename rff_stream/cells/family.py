@@ -72,7 +72,7 @@ from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_choice import MapChoice
 from rff_stream.length_scales.map_search import search_map
 from rff_stream.moments import AugmentedRow
-from rff_stream.moments.copies import sample_without_copies, weights_of_one
+from rff_stream.moments.copies import sample_without_copies, weights_of_single_copies
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
 from rff_stream.planning import PlanRequest
 from rff_stream.sources import Columns
@@ -348,8 +348,10 @@ def _solve(kind: type[Answer], totals: Totals, alpha: Any, fit_intercept: bool) 
             evidence = solve(alpha=np.maximum(evidence.alpha.max(axis=0), least))
     gap_factor = np.asarray(totals.scales.get("gap_factor", np.ones(1)))
     n = max(evidence.solved.observations.n, 1)
-    optimism, weights = numbers_found(totals, n) / n, weights_of_one(moments)
-    posterior = local_posterior(evidence, sample, gap_factor, weights=weights, optimism=optimism)
+    posterior = local_posterior(
+        evidence, sample, gap_factor,
+        single_weights=weights_of_single_copies(moments), optimism=numbers_found(totals, n) / n,
+    )  # fmt: skip
     return kind(posterior, evidence.log_evidence.mean(axis=0), moments.row.target_origin)
 
 

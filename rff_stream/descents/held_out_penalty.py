@@ -71,7 +71,7 @@ losses fell with α, while those of finished fits rose."""
 FEW_TO_CALIBRATE = 20
 """Rows of a class below which their calibration tells more of these rows than of a penalty."""
 
-LOOSE = 0.03
+LOOSE_TOL = 0.03
 """``tol`` of fits with corners whose held-out losses are compared."""
 
 MOST_PASSES = 40
@@ -117,7 +117,9 @@ def choose_alpha(
     if loss.nonsmooth:
         if features.nesting != "none":
             size = min(size, FEW_COMPONENTS)
-        own, each = _few_columns(row.leading(size), _leading_rows(features, size, x, codes, w))
+        own, each = _columns_of_few_rows(
+            row.leading(size), _leading_rows(features, size, x, codes, w)
+        )
         nonsmooth = _nonsmooth_turns(own, loss, each, turns, calibrated=calibrated)
         scores, errors, _ = _walk(nonsmooth, w, turns, alphas)
         return selection_of(criterion, alphas, scores, size, errors), None, None
@@ -185,9 +187,9 @@ def held_out_of_pilot(
 ) -> HeldOutScores:
     """The same of pilot rows, all of the data or some of many, and of a loss with corners too.
 
-    Rows beyond their margins are nothing to a hinge, and of a rare class nearly all are: their
-    scores are as wide as the descent left them. Of .014 positives, fits that began elsewhere and
-    ended sooner had scores four times as wide, and probabilities were .07 on average.
+    A hinge does not tell how far beyond its margin a row is, and beside a rare class nearly all
+    rows are beyond it: their scores depend on where a descent begins and ends. With a share of
+    .014, fits that began elsewhere had scores four times as wide, and mean probabilities of .07.
     """
     x, codes, w = _classes_of(pilot, class_weight)
     size, differ = leading_size(features), len(np.unique(x, axis=0))
@@ -200,7 +202,7 @@ def held_out_of_pilot(
         problem = kept.penalise(own.prior, loss, alpha)
         return held_out_scores(kept, problem, near, x, class_weight, tol=tol, copies=copies)
     rows = _leading_rows(features, size, x, codes, w)
-    scores, (own, rows) = rows.x @ near[0], _few_columns(own, rows)
+    scores, (own, rows) = rows.x @ near[0], _columns_of_few_rows(own, rows)
     if own.n_features < size:
         near = linalg.solve_triangular(rows.x, scores, lower=True), near[1]
     F = np.full((len(x), len(near[1])), np.nan)
@@ -268,8 +270,11 @@ def _leading_rows(features: FeatureMap, size: int, x: Array, codes: Array, w: Ar
     return Rows(z, np.empty((len(z), 0)), w, None, 0, codes)
 
 
-def _few_columns(row: AugmentedRow, rows: Rows) -> tuple[AugmentedRow, Rows]:
-    """Of fewer rows than columns as many columns with the same products, and what they mean."""
+def _columns_of_few_rows(row: AugmentedRow, rows: Rows) -> tuple[AugmentedRow, Rows]:
+    """Where rows are fewer than columns: a column a row, with the same products of rows.
+
+    The new columns are a lower triangle, of prior variance 1.
+    """
     if len(rows.x) >= row.n_features:
         return row, rows
     z, _ = own_columns(rows.x, row.prior)
@@ -409,7 +414,7 @@ def _nonsmooth_turns(
     mapped, codes, w = IdentityMap(row.n_features), rows.label, rows.w
     assert codes is not None
     assert w is not None
-    each = [_nonsmooth_fits(row, loss, select(rows, train), LOOSE) for train, _ in turns]
+    each = [_nonsmooth_fits(row, loss, select(rows, train), LOOSE_TOL) for train, _ in turns]
 
     def fit(alpha: float, starts: Sequence[_Fit | None]) -> list[_Fit]:
         pairs = zip(each, starts, strict=True)

@@ -249,8 +249,8 @@ class ClassRecipe(Recipe):
         """The map for the pilot, and what it was drawn for.
 
         One map of few rows has the median length-scale, unless the log-loss of held-out rows is
-        clearly less with what a search of all of them found. Each of d numbers that n rows chose
-        saves 1/n of their own log-loss (Akaike 1974), about; the search must save twice as much.
+        clearly less with the map that a search of all rows found. Each of d length-scales that n
+        rows chose saves them about 1/n of log-loss (Akaike 1974); a search must save twice that.
         """
         columns = request.opened.columns
 

@@ -141,14 +141,14 @@ def sample_without_copies(moments: CountedSums) -> Float64:
     return distinct_rows(sample.rows, moments.n, sample.keys)
 
 
-def weights_of_one(moments: CountedSums) -> Float64:
+def weights_of_single_copies(moments: CountedSums) -> Float64:
     """Weight (m,) of a single copy of each row that :func:`sample_without_copies` gives."""
     rows = moments.sample.rows
     number = None if different_share(rows[:, :-1]) == 1.0 else group_copies(rows[:, :-1])
     if number is None:
         return rows[:, -1]
     first = np.flatnonzero(number == np.arange(len(number)))
-    return np.asarray((np.bincount(number, rows[:, -1])[first]) / np.bincount(number)[first])
+    return np.asarray(np.bincount(number, rows[:, -1])[first] / np.bincount(number)[first])
 
 
 def different_share(x: Array) -> float:
