@@ -65,6 +65,10 @@ LARGER = 4
 MOST_OF_MANY_COLUMNS = 20_000
 """Rows up to which cells of twice as many columns compete: they cost four times as much a row."""
 
+LEAST_MISSED = 0.05
+"""Deviations of a target that simple rules miss at least: one that is a line of the inputs, exactly,
+must not decide alone."""
+
 SCORE_SECONDS = 150e-9
 """CPU seconds of the normal score of one value."""
 
@@ -90,9 +94,7 @@ class MapSearch(ScaleSearch, MetricSearch):
     def run(self) -> Candidate:
         """The best candidate of the smallest cells."""
         unit = self.weight = weight_unit(self.rows.w)
-        targets = self.rows.y.std(axis=0)
-        targets = np.where(targets > 0, targets, 1.0)
-
+        targets = self._target_units()
         middle, origin = self.rows.x.mean(axis=0), self.rows.y.mean(axis=0)
 
         def scaled(rows: RowWindow) -> RowWindow:
@@ -139,6 +141,28 @@ class MapSearch(ScaleSearch, MetricSearch):
         if self.sizes:
             self._compare_sizes()
         return self.best
+
+    def _target_units(self) -> Float64:
+        """What targets (T,) are divided by: their deviations, in units of what simple rules miss.
+
+        Errors of several targets are averaged, and those of noise, however large, must not hide
+        those of a target that a map can tell. The mean square of errors is one over the targets,
+        weighted by the inverse square of what near rows or a line miss.
+        """
+        rows = self.rows
+        deviations = rows.y.std(axis=0)
+        deviations = np.where(deviations > 0, deviations, 1.0)
+        if self.compares_scales or rows.y.shape[1] == 1 or len(rows.x) <= NEIGHBOURS:
+            return np.asarray(deviations)
+        order = np.random.default_rng(0).permutation(len(rows.x))
+        x, w = (rows.x[order] - rows.x.mean(axis=0)) / input_scale(rows), rows.w[order]
+        y, count = rows.y[order] / deviations, min(len(order), RIVAL_ROWS)
+        line = LinearFit.of(x, y, w)
+        of_line = line.residuals(x, y) / (1 - line.leverage(x, w))[:, None]
+        of_near = y[:count] - _near_means(x, y, count)
+        missed = np.minimum((of_line**2).mean(axis=0), (of_near**2).mean(axis=0))
+        inverse = 1 / np.clip(missed, LEAST_MISSED**2, 1.0)
+        return np.asarray(deviations * np.sqrt(inverse.mean() / inverse))
 
     def second(self) -> tuple[Candidate, Trial] | None:
         """The candidate whose weighted mean with the best has the least error, if it pays."""

@@ -416,3 +416,18 @@ def test_of_candidates_that_chance_explains_the_simpler_is_taken_else_the_least(
     assert best_of(("first", 1.001, 256), ("least", 1.0, 256)) == "least"
     assert best_of(("few columns", 1.001, 256), ("many", 1.0, 512)) == "few columns"
     assert best_of(("few columns", 1.2, 256), ("many", 1.0, 512)) == "many"
+
+
+@pytest.mark.slow
+def test_a_target_of_noise_does_not_hide_what_a_map_tells_of_another() -> None:
+    """The mean squared error of both was ruled by the noise: y became a straight line in half."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        x, new = rng.uniform(0, 10, (2, 300, 1))
+        truth, wave = (each[:, 0] + np.sin(2 * each[:, 0]) for each in (new, x))
+        y = wave + 0.05 * rng.normal(size=300)
+        both = np.column_stack([y, 50 * rng.normal(size=300)])
+        model = rs.GaussianProcessRegressor(random_state=seed, progress=False).fit(x, both)
+        mean, std = model.predict(new, return_std=True)
+        assert np.sqrt(np.mean((mean[:, 0] - truth) ** 2)) < 0.03  # .01 to .02 alone; was .7
+        assert np.abs(std[:, 0] / 0.05 - 1).mean() < 0.25  # the deviation of a new observation
