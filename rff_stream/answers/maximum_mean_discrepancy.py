@@ -19,10 +19,10 @@ from scipy import stats
 from rff_stream._array import Float64
 from rff_stream.arguments import SEED, Rule
 from rff_stream.arguments import whole as whole_number
-from rff_stream.errors import ModelError, takes
+from rff_stream.errors import DataError, ModelError, takes, warn
 from rff_stream.features.base import RandomState
 from rff_stream.moments import Moments, total
-from rff_stream.moments.copies import copies_of
+from rff_stream.moments.copies import copies_of_each
 from rff_stream.moments.runs import FEWEST_READINGS, SubSums, held_sub_sums
 
 FEWEST_PARTS = 8
@@ -36,6 +36,17 @@ MOST_PARTS = 256
 
 BLOCK = 1024
 """Permutations evaluated at a time."""
+
+MORE_ROWS = (
+    "For groups that are contiguous, such as months, say how many there are (n_groups of collect, "
+    "--buckets of the shell); else take more rows."
+)
+"""The remedy of too few sub-sums."""
+
+MOST_NAMED = 5
+"""Groups that a message names."""
+
+_REFERENCE = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +110,9 @@ def mmd(
     rows: for 2,000 rows of autocorrelation 0.8 without drift, 6 % of p-values are below 0.05.
 
     Copies of a row are one row of their summed weight: with c of each, a mean varies as that of
-    n/c rows. Where runs are permuted, the squared distances of chance are c times as large, as if
-    no two copies were in one run. So copies that are neighbours cost power. Batches that are
+    n/c rows. The row samples of both tell c, so sums that were collected with ``sample_rows=0``
+    count each row. Where runs are permuted, the squared distances of chance are c times as large,
+    as if no two copies were in one run. So copies that are neighbours cost power. Batches that are
     permuted whole differ by as much as they do.
 
     References
@@ -118,7 +130,8 @@ def mmd(
     True
     """
     SUMS.check("b", b)
-    return _compare(a, [b], (copies_of(a), copies_of(b)), n_permutations, random_state)
+    copies = copies_of_each({"a": a, "b": b})
+    return _compare(a, [b], (copies["a"], copies["b"]), n_permutations, random_state)
 
 
 def _compare(
@@ -192,12 +205,20 @@ def drift(
     Returns
     -------
     dict of label to TwoSample
-        Without drift, the smallest of m p-values is below 0.05/m with probability 0.05.
+        Without drift, the smallest of m p-values is below 0.05/m with probability 0.05. Groups of
+        fewer than 8 sub-sums (of 8 rows, say) are left out, of the others' reference, too.
 
     Raises
     ------
+    DataError
+        If fewer than two groups have enough rows, or with a reference none.
     ValueError
         If there is one group and no reference.
+
+    Warns
+    -----
+    NumericalWarning
+        Naming the groups that are left out.
 
     Examples
     --------
@@ -216,10 +237,12 @@ def drift(
             f"{len(groups)} group was given and no reference, but drift compares two samples. "
             "Give at least two groups, or a reference."
         )
+    groups = _with_enough_rows(groups, 2 if reference is None else 1)
     bare = {label: moments.without_sample() for label, moments in groups.items()}
-    copies = {label: copies_of(moments) for label, moments in groups.items()}
+    all_sums = groups if reference is None else {**groups, _REFERENCE: reference}
+    copies = copies_of_each(all_sums)
     if reference is not None:
-        usual = copies_of(reference)
+        usual = copies[_REFERENCE]
         return {
             label: _compare(moments, [reference], (copies[label], usual), **choices)
             for label, moments in bare.items()
@@ -268,19 +291,46 @@ def _permuted_distances(
 
 def _sub_sums_of(moments: Moments, name: str) -> SubSums:
     """Sub-sums that hold rows; refuses too few."""
+    found = _held(moments, name)
+    if len(found.sums) < FEWEST_PARTS:
+        raise DataError(f"{name} has {_too_few(moments, found)} {MORE_ROWS}")
+    return found
+
+
+def _held(moments: Moments, name: str) -> SubSums:
+    """Sub-sums that hold rows; refuses moments without any."""
     found = held_sub_sums(moments.parts, moments.runs, moments.row.n_features, name)
     if found is None:
         raise ValueError(
             f"{name} has order {moments.order} moments, without the sub-sums of runs of rows that "
             "a p-value of dependent rows needs. Collect it with order=1."
         )
-    if len(found.sums) < FEWEST_PARTS:
-        raise ValueError(
-            f"{name} has rows in {len(found.sums)} of its 32 sub-sums, and a p-value needs "
-            f"{FEWEST_PARTS}. For groups that are contiguous, such as months, collect with "
-            "n_groups=(their number); else take more rows."
-        )
     return found
+
+
+def _too_few(moments: Moments, found: SubSums) -> str:
+    """The fact and the rule of sums that have no p-value."""
+    return (
+        f"{moments.n} row(s) in {len(found.sums)} of its 32 sub-sums, and a p-value needs "
+        f"{FEWEST_PARTS}."
+    )
+
+
+def _with_enough_rows(groups: Mapping[Any, Moments], fewest: int) -> dict[Any, Moments]:
+    """Groups that have a p-value, with a warning that names the others; refuses too few groups."""
+    held = {label: _held(moments, f"Group {label!r}") for label, moments in groups.items()}
+    few = [label for label, each in held.items() if len(each.sums) < FEWEST_PARTS]
+    if not few:
+        return dict(groups)
+    named = [f"{label!r} has {_too_few(groups[label], held[label])}" for label in few[:1]]
+    others = [repr(label) for label in few[1:MOST_NAMED]]
+    more = len(few) - 1 - len(others)
+    alike = ", ".join([*others, *([f"{more} more"] if more else [])])
+    fact = f"Group {named[0]}" + (f" So have {alike}." if alike else "")
+    if len(groups) - len(few) < fewest:
+        raise DataError(f"{fact} {MORE_ROWS}")
+    warn(f"{fact} Left out of the comparison. {MORE_ROWS}")
+    return {label: moments for label, moments in groups.items() if label not in few}
 
 
 def _at_most(sums: Float64, most: int) -> Float64:

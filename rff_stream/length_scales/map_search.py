@@ -66,8 +66,8 @@ MOST_OF_MANY_COLUMNS = 20_000
 """Rows up to which cells of twice as many columns compete: they cost four times as much a row."""
 
 LEAST_MISSED = 0.05
-"""Deviations of a target that simple rules miss at least: one that is a line of the inputs, exactly,
-must not decide alone."""
+"""Deviations of a target that simple rules miss at least: an exact line of the inputs must not
+decide alone."""
 
 SCORE_SECONDS = 150e-9
 """CPU seconds of the normal score of one value."""

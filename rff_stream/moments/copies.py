@@ -7,8 +7,9 @@ where a map is drawn, where a row is held out, and where penalties and variances
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -178,10 +179,7 @@ def mean_copies(x: Float64, n_rows: int, keys: Array | None = None) -> float:
     Copies of one key are counted as they are (:func:`drawn_together`).
     """
     found = _copies_of(x, n_rows, keys)
-    if found is None:
-        return 1.0
-    _, times, each = found
-    return float(1 / np.average(1 / each, weights=times))
+    return 1.0 if found is None else _mean_of(found)
 
 
 def copies_of(moments: SampledSums) -> float:
@@ -192,11 +190,45 @@ def copies_of(moments: SampledSums) -> float:
     return mean_copies(sample.rows[:, :-1], moments.n, sample.keys)
 
 
+def copies_of_each(groups: Mapping[Any, SampledSums]) -> dict[Any, float]:
+    """:func:`copies_of` of sums that are compared.
+
+    Whether equal rows of a group of few different rows are copies, or levels, all rows tell.
+    """
+    found = {label: copies_of(each) for label, each in groups.items()}
+    samples = {label: each.sample for label, each in groups.items() if len(each.sample.rows)}
+    few = [
+        label
+        for label, sample in samples.items()
+        if len(equal_rows(sample.rows[:, :-1])[0]) < min(FEWEST, len(sample.rows))
+    ]
+    if (
+        few
+        and different_share(np.concatenate([each.rows[:, :-1] for each in samples.values()])) < 1
+    ):
+        for label in few:
+            x, n, keys = samples[label].rows[:, :-1], groups[label].n, samples[label].keys
+            first, inverse = equal_rows(x)
+            found[label] = _mean_of(_counted(x, n, keys, first[inverse]))
+    return found
+
+
+def _mean_of(counted: tuple[Array, Array, Float64]) -> float:
+    """The mean number of copies, each different row once."""
+    _, times, each = counted
+    return float(1 / np.average(1 / each, weights=times))
+
+
 def _copies_of(x: Array, n_rows: int, keys: Array | None) -> tuple[Array, Array, Float64] | None:
     """Rows (m',) of different keys, how many of the sample have each, and their copies (m',)."""
     number = group_copies(x)
-    if number is None:
-        return None
+    return None if number is None else _counted(x, n_rows, keys, number)
+
+
+def _counted(
+    x: Array, n_rows: int, keys: Array | None, number: Array
+) -> tuple[Array, Array, Float64]:
+    """The same of rows whose copies have one number."""
     first, times = drawn_together(len(x), keys)
     number = number[first]
     counts = np.bincount(number, minlength=len(x))[number]

@@ -13,7 +13,7 @@ from scipy.stats import binom, kstest
 import reference
 import rff_stream as rs
 from rff_stream.answers.maximum_mean_discrepancy import TwoSample, drift, mmd
-from rff_stream.errors import ModelError
+from rff_stream.errors import DataError, ModelError, NumericalWarning
 from rff_stream.features import FourierFeatures
 from rff_stream.kernels import Gaussian
 from rff_stream.moments import Moments, total
@@ -226,7 +226,7 @@ def test_labels_that_are_contiguous_need_their_number(rng: np.random.Generator) 
     groups = rs.collect(features, x, by=month, order=1, n_groups=20, progress=False)
     assert mmd(groups[0], groups[1]).p_value > 0.001
     without = rs.collect(features, x, by=month, order=1, progress=False)
-    with pytest.raises(ValueError, match=r"a has rows in 2 of its 32 sub-sums.*n_groups"):
+    with pytest.raises(ValueError, match=r"a has 320 row.s. in 2 of its 32 sub-sums.*n_groups"):
         mmd(without[0], without[1])
 
 
@@ -284,8 +284,49 @@ def test_second_moments_are_refused(rng: np.random.Generator) -> None:
 def test_few_rows_are_refused(rng: np.random.Generator) -> None:
     features = map_of(2)
     moments = [accumulate(features, rng.standard_normal((n, 2)), order=1) for n in (640, 7)]
-    with pytest.raises(ValueError, match=r"b has rows in 7 of its 32 sub-sums.*more rows"):
+    with pytest.raises(ValueError, match=r"b has 7 row.s. in 7 of its 32 sub-sums.*more rows"):
         mmd(*moments)
+
+
+def test_groups_of_few_rows_are_left_out_and_named(rng: np.random.Generator) -> None:
+    features, x = map_of(2), rng.standard_normal((640, 2))
+    label = np.repeat(["a", "b", "c", "y", "z"], [200, 200, 230, 5, 5])
+    choices: Any = {"order": 1, "progress": False, "n_groups": 5}
+    groups = rs.collect(features, x, by=label, **choices)
+    with pytest.warns(NumericalWarning, match=r"Group 'y' has 5 row.*So have 'z'\. Left out"):
+        found = drift(groups)
+    assert list(found) == ["a", "b", "c"] and found["a"].n_b == 430
+    with pytest.warns(NumericalWarning, match="Left out"):
+        assert list(drift({k: groups[k] for k in "az"}, groups["b"])) == ["a"]
+    with pytest.raises(DataError, match=r"Group 'y' has 5 row"):
+        drift({k: groups[k] for k in "ayz"})
+    with pytest.raises(ValueError, match="'a' has order 2 moments"):
+        drift({k: rs.collect(features, x, progress=False) for k in "ab"})
+
+
+@pytest.mark.parametrize("different", [5, 19])
+def test_copies_of_few_rows_are_told_by_the_rows_that_they_are_compared_with(
+    different: int, rng: np.random.Generator
+) -> None:
+    """200 rows beside 200 of which few differ: nearly all p-values were below .05."""
+    small, features = 0, map_of(2)
+
+    def collected(*rows: Any) -> Any:
+        by = np.repeat(range(len(rows)), [len(each) for each in rows])
+        found = rs.collect(features, np.concatenate(rows), by=by, order=1, n_groups=len(rows))
+        return list(found.values())
+
+    for _ in range(20):
+        x, few = rng.standard_normal((200, 2)), rng.standard_normal((different, 2))
+        copies = few[rng.permutation(np.arange(200) % different)]
+        a, b = collected(x, copies)
+        found = mmd(b, a, n_permutations=499)
+        small += found.p_value <= 0.05
+        assert drift({"a": a, "b": b}, n_permutations=499)["b"] == found
+    assert small <= 3
+    levels = rng.integers(0, 3, (400, 2)).astype(float)  # equal rows of levels are observations
+    a, b = collected(levels[:200], levels[200:] / 2)
+    assert mmd(a, b, n_permutations=499).p_value < 0.01
 
 
 def test_one_group_is_no_drift(rng: np.random.Generator) -> None:
