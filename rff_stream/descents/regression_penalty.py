@@ -50,9 +50,19 @@ FLAT = 1.05
 a long length-scale first tell a trend, and a wave only where they may be large."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ChosenLoss:
+    """A loss and its penalty, as rows in memory chose them."""
+
+    loss: RegressionLoss  # with its scale
+    alpha: float
+    selection: Selection | None  # None where α was given
+    scores: Float64  # (n, 1): of held-out rows at this α; NaN for rows that every fit has seen
+
+
 def choose_regression(
     features: FeatureMap, row: AugmentedRow, rows: Rows, loss: RegressionLoss, alpha: float | None
-) -> tuple[RegressionLoss, float, Selection | None]:
+) -> ChosenLoss:
     """The loss with its scale, and the α of least held-out loss, on a sample of rows in memory.
 
     Rows have one target; ``row`` is without it. What the loss leaves open (``scale``,
@@ -75,7 +85,7 @@ def choose_regression(
     free = loss
     loss = free.of_residuals(np.tile(constant, (len(rows.y), 1)), rows.y, rows.w)
     if alpha is not None and not turns:
-        return loss, alpha, None
+        return ChosenLoss(loss, alpha, None, np.full(rows.y.shape, np.nan))
     found: Selection | None = None
     starts: Sequence[Coefficients | None] = [None] * len(turns)
     for _ in range(1 if loss is free else 2):
@@ -105,7 +115,7 @@ def choose_regression(
         starts = walked[best]
         known = np.isfinite(fits[best]).all(axis=1)
         loss = free.of_residuals(fits[best][known], rows.y[known], rows.w[known])
-    return loss, float(grid[best]), found
+    return ChosenLoss(loss, float(grid[best]), found, fits[best])
 
 
 def unit_of(loss: RegressionLoss, rows: Rows) -> float:
@@ -139,17 +149,24 @@ def regression_starts(
     if not losses[0].log_link:
         least = ridge(moments, np.maximum(alphas, 1e-6 * moments.weight), floor="raise_silently")
     for t, (loss, alpha) in enumerate(zip(losses, alphas.tolist(), strict=True)):
-        own, n_components = of_target(rows, t), moments.row.n_features
+        own = of_target(rows, t)
         if loss.log_link:
-            found.append(_constant(loss, own, n_components))
+            found.append(_constant(loss, own, moments.row.n_features))
             continue
         start = least.coef[:, t, None], least.intercept[t, None]
         if not _beats_constant(features, loss, own, start):
-            columns = _SampleColumns.of(features, row, own)
-            (linear,) = _regression_path(columns.row, columns.rows, loss, np.array([alpha]))
-            start = columns.linear(linear, n_components)
+            start = fit_of_sample(features, row, own, loss, alpha)
         found.append(start)
     return found
+
+
+def fit_of_sample(
+    features: FeatureMap, row: AugmentedRow, rows: Rows, loss: RegressionLoss, alpha: float
+) -> Coefficients:
+    """(β, μ) of all columns of the map at this α, from rows in memory with one target."""
+    columns = _SampleColumns.of(features, row, rows)
+    (linear,) = _regression_path(columns.row, columns.rows, loss, np.array([alpha]))
+    return columns.linear(linear, features.n_components)
 
 
 def of_target(rows: Rows, target: int) -> Rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from os import PathLike
@@ -24,16 +25,17 @@ from rff_stream.descents.regression_penalty import (
     regression_starts,
     unit_of,
 )
+from rff_stream.descents.search_targets import FEWEST_SEARCHED, PilotFit
 from rff_stream.descents.statistic import LossStatistic, minimisers
-from rff_stream.errors import ModelError, warn
+from rff_stream.errors import ModelError, NumericalWarning, warn
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
 from rff_stream.estimators.class_recipe import passes_of
 from rff_stream.estimators.regression import RegressionRecipe, warn_of_residuals
-from rff_stream.families import MapParameters, check_whole_space
+from rff_stream.families import DrawnMap, MapParameters, check_whole_space
 from rff_stream.families.kernel_request import LengthScale
 from rff_stream.families.linear_answer import LinearAnswer
-from rff_stream.families.parameters import RULES
+from rff_stream.families.parameters import RULES, FeatureChoice, seed_of
 from rff_stream.kernels import Kernel
 from rff_stream.losses.descent import Descent
 from rff_stream.losses.penalised import Penalised
@@ -46,7 +48,7 @@ from rff_stream.losses.regression import (
 from rff_stream.model.fit import fit as fit_rows
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.gradients import importance
-from rff_stream.model.recipe import PassResult
+from rff_stream.model.recipe import PassRequest, PassResult
 from rff_stream.moments import Moments
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.moments.class_moments import class_row
@@ -80,7 +82,9 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # type: ign
         counts ``predict`` gives the mean, exp(f).
     kernel, length_scale, n_components, features
         As in :class:`~rff_stream.KernelRidge`, for one map of the whole space, which is also
-        the meaning of "auto" here.
+        the meaning of "auto" here: kernel, length-scales and metric are searched for by squared
+        errors of targets whose far values are bounded. With ``n_components``, or where held-out
+        rows of the pilot do not clearly say otherwise, the median length-scale.
     gamma : float, optional
         As in :class:`~rff_stream.KernelRidge`.
     alpha : float or "sample", default="sample"
@@ -91,8 +95,10 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # type: ign
         losses with corners 20 to 50.
     tol : float, default=1e-2
         Reads stop when the next step would reduce the loss by about tol²/2 of that of a constant.
-    metric : "full", (d, k) array or None, default=None
+    metric : {"auto", "full"}, (d, k) array or None, default="auto"
         As in :class:`~rff_stream.KernelRidge`, learnt by the squared loss.
+    search_seconds : float, optional
+        As in :class:`~rff_stream.KernelRidge`.
     missing_rows, missing_chunks, dtype, sums, sample_rows, memory, progress, random_state
         As in :class:`~rff_stream.KernelRidge`; ``sample_rows`` > 0.
 
@@ -141,15 +147,17 @@ n_missing_, plan_
     warns_extrapolation = True
 
     loss: RegressionLoss | str = "huber"
-    kernel: Kernel | str | Sequence[Kernel] = "gaussian"
-    length_scale: LengthScale = "median"
-    n_components: int = 2048
+    kernel: Kernel | str | Sequence[Kernel] = "auto"
+    length_scale: LengthScale = "auto"
+    n_components: int | None = None
     alpha: float | str = "sample"
     _: KW_ONLY
     max_passes: int = 100
     tol: float = 1e-2
     gamma: float | None = None
-    metric: Any = None
+    features: FeatureChoice = "auto"
+    metric: Any = "auto"
+    search_seconds: float | None = None
     sums: SumsDtype = "auto"
 
     def fit(
@@ -213,7 +221,7 @@ n_missing_, plan_
 
     def _recipe(self) -> LossRecipe:
         # Sums need no more precision than those of a penalty that is chosen.
-        return LossRecipe(self, penalty="sample", sums=self.sums)
+        return LossRecipe(self, penalty="sample", sums=self.sums, searches=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -329,6 +337,32 @@ class LossRecipe(RegressionRecipe):
     def require_mergeable(self) -> None:
         raise ModelError(EVERY_ROW)
 
+    def draw(self, request: PassRequest) -> DrawnMap:
+        """The map of the median length-scale, or that of a search if it is clearly better.
+
+        Both are compared on held-out rows of the pilot.
+        """
+        parameters, columns = request.parameters, request.opened.columns
+        plain = replace(self, searches=False).map_parameters(columns)
+        if plain.kernels.rule == parameters.kernels.rule:
+            return RegressionRecipe.draw(self, request)
+        pilot = request.reading.pilot(seed_of(self.params.random_state))
+        if len(pilot.x) < FEWEST_SEARCHED:
+            return RegressionRecipe.draw(self, replace(request, parameters=plain))
+        loss = regression_loss(self.params.loss)
+        loss.check_targets(pilot.y)
+        with warnings.catch_warnings():  # the search says it
+            warnings.simplefilter("ignore", NumericalWarning)
+            median = RegressionRecipe.draw(self, replace(request, parameters=plain))
+
+        def fit_of(drawn: DrawnMap) -> PilotFit:
+            return PilotFit.of(drawn.features, class_row(drawn.row, ()), pilot, loss)
+
+        before = fit_of(median)
+        own = replace(parameters, searched=before.working_pilot())
+        found = RegressionRecipe.draw(self, replace(request, parameters=own))
+        return found if before.is_clearly_worse_than(fit_of(found)) else median
+
     def answer(self, fitted: Fitted) -> LossAnswer:
         raise ModelError(EVERY_ROW)
 
@@ -343,8 +377,8 @@ class LossRecipe(RegressionRecipe):
         free.check_targets(rows.y)
         each = [of_target(rows, t) for t in range(moments.row.n_targets)]
         chosen = [choose_regression(features, bare, own, free, given) for own in each]
-        losses = tuple(loss for loss, _, _ in chosen)
-        alphas = np.array([alpha for _, alpha, _ in chosen])
+        losses = tuple(found.loss for found in chosen)
+        alphas = np.array([found.alpha for found in chosen])
         system, nothing = ridge_system(moments), np.empty((features.n_components, 0))
         sums: Any = done.request.plan.sums
         starts, found, states = regression_starts(features, moments, losses, alphas, rows), [], []
@@ -378,7 +412,7 @@ class LossRecipe(RegressionRecipe):
             objectives=tuple(
                 tuple(value / moments.weight for value in state.history) for state in states
             ),
-            selections=tuple(selection for _, _, selection in chosen if selection is not None),
+            selections=tuple(each.selection for each in chosen if each.selection is not None),
         )
         if not free.log_link and not isinstance(free, Quantile):  # about a mean, in units of y
             warn_of_residuals(fitted, answer, chosen=given is None, robust=True)

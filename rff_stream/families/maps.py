@@ -107,7 +107,8 @@ def _search_map(
             progress=logger.info if progress else None,
             advance=bar.advance,
         )
-    pilot.warn_of_outliers()
+    if not pilot.one_unit:  # nobody can look at directions of a metric
+        pilot.warn_of_outliers()
     return found.kernel.with_length_scale(tuple(pilot.leave_out(found.length_scale).tolist()))
 
 

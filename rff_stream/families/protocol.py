@@ -81,6 +81,8 @@ class MapParameters:
     """Whether columns in float64 may be taken, for data with hardly any noise."""
     planned: Cost | None = None
     """Of the map that memory was planned for: one that is drawn is no larger."""
+    searched: Pilot | None = None
+    """Pilot rows that one map is drawn for, where their targets are not those of the data."""
 
     @property
     def family(self) -> Family:

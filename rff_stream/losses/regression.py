@@ -129,7 +129,7 @@ class Huber(RegressionLoss):
         return np.where(np.abs(y - F) <= self._bend, 1.0, 0.0)
 
     def of_residuals(self, F: Float64, y: Float64, w: Float64) -> Self:
-        return replace(self, scale=_robust_scale(F, y, w)) if self.scale is None else self
+        return replace(self, scale=robust_scale(F, y, w)) if self.scale is None else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class StudentT(RegressionLoss):
         return np.asarray((self.freedom + 1) / (spread + (y - F) ** 2))
 
     def of_residuals(self, F: Float64, y: Float64, w: Float64) -> Self:
-        return replace(self, scale=_robust_scale(F, y, w)) if self.scale is None else self
+        return replace(self, scale=robust_scale(F, y, w)) if self.scale is None else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,7 +390,7 @@ def weighted_quantile(y: Float64, w: Float64, share: float) -> Float64:
     return np.asarray(np.quantile(y, share, axis=0, weights=w, method="inverted_cdf"))
 
 
-def _robust_scale(F: Float64, y: Float64, w: Float64) -> float:
+def robust_scale(F: Float64, y: Float64, w: Float64) -> float:
     """1.4826 times the median of ``|y − f|`` over all targets; 1 where f is y everywhere.
 
     Where more than half are rounding, as of a median of 0 in counts with many zeros, the median of

@@ -175,11 +175,12 @@ class WholeFamily(Family):
 
     def draw(self, reading: Reading, columns: Columns, parameters: MapParameters) -> DrawnMap:
         pilot, n_rows = reading.pilot(parameters.seed), n_rows_of(reading.source)
+        searched = parameters.searched or pilot
 
         def with_trend(features: FeatureMap, plain: Pilot) -> FeatureMap:
             return _with_trend(features, parameters, n_rows, plain)
 
-        features, length_scale = draw_whole(pilot, columns.inputs, parameters, with_trend)
+        features, length_scale = draw_whole(searched, columns.inputs, parameters, with_trend)
         with single_threaded_blas():
             row = augmented_row(features, pilot, columns.inputs, columns.targets, columns.units)
             scales = {"length_scale": np.asarray(length_scale)}

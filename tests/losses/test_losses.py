@@ -300,14 +300,18 @@ def test_the_scale_of_counts_with_many_zeros_is_that_of_the_others():
 def test_scale_and_penalty_come_from_held_out_rows(rng):
     data = Data(rng, 1200)
     rows = data.rows(data.real, np.ones(1200))
-    loss, alpha, chosen = choose_regression(FEATURES, plain_row(FEATURES), rows, Huber(), None)
+    found = choose_regression(FEATURES, plain_row(FEATURES), rows, Huber(), None)
     # a tenth of the rows are 3 too high: the median miss is that of the other nine, 13 % larger
-    assert loss.scale == pytest.approx(0.2 * 1.15, rel=0.15)
-    assert chosen.best.alpha == alpha and chosen.best.score < 0.3
-    again, given, none = choose_regression(FEATURES, plain_row(FEATURES), rows, Huber(), 0.1)
-    assert given == 0.1 and none is None and again.scale == pytest.approx(loss.scale, rel=0.1)
+    assert found.loss.scale == pytest.approx(0.2 * 1.15, rel=0.15)
+    assert found.selection.best.alpha == found.alpha and found.selection.best.score < 0.3
+    # each quarter of few rows is held out: every row has a score of a fit without it
+    held_out = np.median(np.abs(found.scores - rows.y)) * 1.4826
+    assert held_out == pytest.approx(found.loss.scale, rel=1e-3)
+    given = choose_regression(FEATURES, plain_row(FEATURES), rows, Huber(), 0.1)
+    assert given.alpha == 0.1 and given.selection is None
+    assert given.loss.scale == pytest.approx(found.loss.scale, rel=0.1)
     mean = np.exp(np.sin(2 * data.x[:, 0]) + 1)
     crowd = rng.poisson(mean * rng.gamma(2.0, 0.5, 1200)).astype(float)  # a = 1/2
     rows = data.rows(crowd, np.ones(1200))
-    loss, _, _ = choose_regression(FEATURES, plain_row(FEATURES), rows, NegativeBinomial(), None)
-    assert loss.dispersion == pytest.approx(0.5, rel=0.3)
+    found = choose_regression(FEATURES, plain_row(FEATURES), rows, NegativeBinomial(), None)
+    assert found.loss.dispersion == pytest.approx(0.5, rel=0.3)
