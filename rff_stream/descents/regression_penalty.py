@@ -147,7 +147,7 @@ def regression_starts(
     """
     row, found = class_row(moments.row, ()), []
     if not losses[0].log_link:
-        least = ridge(moments, np.maximum(alphas, 1e-6 * moments.weight), floor="raise_silently")
+        least = ridge(moments, alphas, floor="raise_silently")
     for t, (loss, alpha) in enumerate(zip(losses, alphas.tolist(), strict=True)):
         own = of_target(rows, t)
         if loss.log_link:
@@ -248,7 +248,7 @@ def _regression_path(
     if start is None:
         start = _constant(loss, train, row.n_features)
         if not loss.log_link:
-            least = max(float(alphas[0]), 1e-6 * moments.weight)
+            least = float(alphas[0])
             found = ridge(moments, least, floor="raise_silently")
             near = found.coef, found.intercept
             start = near if _beats_constant(features, loss, train, near) else start

@@ -303,3 +303,14 @@ def test_refusals(data):
     assert not hasattr(model, "partial_fit")
     with pytest.raises(ModelError, match="every row again"):
         model.update(X, y)
+
+
+@pytest.mark.slow
+def test_targets_without_noise_are_met_by_huber_as_by_ridge(rng):
+    """It started from a penalty of 1e-6 a row, as far from all rows as outliers are."""
+    X, new = rng.uniform(-3, 3, (2, 500, 1))
+    for seed in range(3):
+        choices = {"n_components": 128, "random_state": seed, "progress": False}
+        model = rs.KernelRegressor("huber", **choices).fit(X, np.sin(2 * X[:, 0]))
+        assert model.converged_ and model.n_passes_ <= 30
+        assert np.abs(model.predict(new) - np.sin(2 * new[:, 0])).mean() < 0.002
