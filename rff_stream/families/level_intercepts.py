@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -47,6 +47,14 @@ FLAT = 1e3
 """Prior variance of the intercept of all rows, in units of σ_f²: next to none."""
 
 
+NO_ROW = 1e-12
+"""Mean of a column without rows at most: what rounding leaves of them when they are forgotten."""
+
+SHARED = 1 / 16
+"""Share of the columns for new levels from which a map has too few: of m levels that came in turn
+the last one shares its column with about this probability."""
+
+
 def coded_inputs(inputs: Sequence[str]) -> list[int]:
     """Places of the inputs that are numbers of levels."""
     return [place for place, name in enumerate(inputs) if is_coded(name)]
@@ -80,6 +88,45 @@ def refuse_coded(inputs: Sequence[str], who: str) -> None:
 def mapped_inputs(features: Any, inputs: Sequence[str]) -> int:
     """How many inputs a map of the whole space takes: by its name, those that are quantities."""
     return len(inputs) - (len(coded_inputs(inputs)) if isinstance(features, str) else 0)
+
+
+def _intercepts(features: Any) -> Iterator[tuple[int, int, LevelIntercepts]]:
+    """Place of the input, first column and map of each column of levels."""
+    first = 0
+    pairs = zip(features.maps, features.columns, strict=True) if _has_levels(features) else ()
+    for part, own in pairs:
+        if isinstance(part, LevelIntercepts):
+            yield own[0], first, part
+        first += part.n_components
+
+
+def _has_levels(features: Any) -> bool:
+    return isinstance(features, ByColumns) and any(
+        isinstance(part, LevelIntercepts) for part in features.maps
+    )
+
+
+def shares_columns(features: Any, x: Float64) -> bool:
+    """Whether rows x (n, d) have so many levels without a column of their own that some share."""
+    return any(
+        len(np.setdiff1d(x[:, place], part.codes)) >= SHARED * part.n_spare
+        for place, _, part in _intercepts(features)
+    )
+
+
+def taken_columns(features: Any, moments: Any) -> dict[int, tuple[float, int, int]]:
+    """Of the columns for new levels of each such input, by its place: the share that holds rows.
+
+    And how many these are, of how many. By the mean feature vector of the sums.
+    """
+    if not _has_levels(features):
+        return {}
+    mean, found = moments.feature_mean(), {}
+    for place, first, part in _intercepts(features):
+        own = mean[first + len(part.codes) : first + part.n_components]
+        taken = int((own > NO_ROW).sum())
+        found[place] = taken / part.n_spare, taken, part.n_spare
+    return found
 
 
 def draw_whole(

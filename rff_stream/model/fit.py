@@ -99,7 +99,7 @@ def fit(
     if not fitted.n_rows:
         raise no_rows(opened.source)
     fitted = replace(fitted, n_missing=done.seen - fitted.n_rows)
-    if done.request.is_chosen:
+    if recipe.chooses and done.request.may_be_drawn_again:
         kept = opened.rows_to_keep if data.by is None else None
         fitted = replace(fitted, kept=kept, scales=with_n_chosen(done.drawn.scales, fitted.n_rows))
     if data.sample_weight is not None:

@@ -62,6 +62,12 @@ class PassRequest:
         return self.is_chosen or bool(coded_inputs(self.opened.columns.inputs))
 
     @property
+    def may_be_drawn_again(self) -> bool:
+        """Whether rows say what the map is made of: with more rows it would be another one."""
+        levels = self.parameters.is_named and coded_inputs(self.opened.columns.inputs)
+        return self.is_chosen or bool(levels)
+
+    @property
     def is_chosen(self) -> bool:
         """Whether the data decide on the map."""
         return bool(self.parameters.features == default_request())

@@ -15,6 +15,7 @@ import numpy as np
 from rff_stream.errors import DataError, ModelError, warn
 from rff_stream.execution import Reading
 from rff_stream.families import DrawnMap
+from rff_stream.families.level_intercepts import SHARED, shares_columns, taken_columns
 from rff_stream.label_forms import former_texts
 from rff_stream.model.checked_values import is_in_memory
 from rff_stream.model.counted_rows import RowIdentity, batch_of_label, contents_by_label
@@ -38,6 +39,7 @@ from rff_stream.sources import Selection, Source
 from rff_stream.sources.container_types import is_names
 from rff_stream.sources.data_files import DataFile
 from rff_stream.sources.growth import PartSource, check_unchanged, growth_of, record_of
+from rff_stream.sources.levels import column_of_level
 from rff_stream.sources.variables import can_grow
 from rff_stream.store import (
     Batch,
@@ -202,7 +204,9 @@ def count_rows(
     if before is not None and len(before) == fitted.n_rows:  # else others came or went since
         more = opened.rows_to_keep
         kept = None if more is None else before + more
-    if kept is not None and len(kept) >= GROWTH * fitted.n_chosen:
+    if kept is not None and (
+        len(kept) >= GROWTH * fitted.n_chosen or shares_columns(fitted.features, kept.x)
+    ):
         return replace(batch, seen=opened.source.n_rows or 0, kept=kept, needs_map=True)
     groups, seen = recipe.read_more(fitted, opened, row, grouped=grouped)
     return replace(batch, groups=groups, seen=seen, kept=kept)
@@ -313,6 +317,7 @@ def as_stored(recipe: Recipe, fitted: Fitted, store: MomentStore) -> tuple[Fitte
     groups = recipe.unpacked(groups, store.header["fitted"])
     solved = solve(recipe, fitted.with_groups(groups))
     warn_if_outgrown(recipe, fitted, solved)
+    warn_of_shared_columns(fitted, solved)
     missing = sum(int(b.labels.get("seen", b.rows)) - b.rows for b in batches)
     return replace(solved, answer_name=answer, n_missing=missing), batches
 
@@ -332,6 +337,7 @@ def add_batches(recipe: Recipe, fitted: Fitted, added: tuple[CountedBatch, ...])
     missing = fitted.n_missing + sum(each.seen - each.rows for each in added)
     solved = solve(recipe, fitted.with_groups(groups))
     warn_if_outgrown(recipe, fitted, solved)
+    warn_of_shared_columns(fitted, solved)
     return replace(solved, ledger=ledger, n_missing=missing, batches=apart, kept=kept)
 
 
@@ -350,6 +356,25 @@ def warn_if_outgrown(recipe: Recipe, before: Fitted, after: Fitted) -> None:
             f"The map was chosen for fewer rows than the {after.n_rows:,} by now: a fit to all of "
             f"them would have {now:.0f} times as many columns, and a smaller error. An update adds "
             "rows to the map as it is. Fit all rows again."
+        )
+
+
+def warn_of_shared_columns(before: Fitted, after: Fitted) -> None:
+    """Warn where 1/16 of the columns for new levels holds rows by now, or 1/8, 1/4, 1/2, all."""
+    was, now = (
+        taken_columns(each.features, getattr(each.needed_total, "moments", each.needed_total))
+        for each in (before, after)
+    )
+    for place, (share, taken, spare) in now.items():
+        steps = (int(np.log2(max(each / SHARED, 0.5))) for each in (was[place][0], share))
+        if share < SHARED or next(steps) == next(steps):
+            continue
+        name = column_of_level(after.columns.inputs[place])
+        warn(
+            f"{name!r} has new levels: rows of them are in {taken} of the {spare} columns that are "
+            "kept for levels without rows in the fit. Two of them may share a column, and a level "
+            f"that comes later has the mean of another one with probability {share:.0%}, which its "
+            "standard deviation does not say. Fit all rows again: then each has its own column."
         )
 
 

@@ -14,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler, TargetEncoder
 
 import rff_stream as rs
+from rff_stream.errors import NumericalWarning
 from rff_stream.families.level_intercepts import intercept_variance, subtract_level_means
 from rff_stream.features.level_intercepts import LevelIntercepts
 from rff_stream.sources.levels import LevelCodes, code_of
@@ -110,6 +111,51 @@ def test_later_rows_count_as_if_they_had_been_there_and_can_be_forgotten(tmp_pat
     assert abs(after - before) > 0.1  # the level of 15 rows is known by now
     left = rs.load(tmp_path / "m.zarr", where=["fit"])
     np.testing.assert_allclose(left.predict(new), fit.predict(new), rtol=1e-4, atol=1e-4)
+
+
+def of_levels(rng: np.random.Generator, n: int, means: Any, first: int, stop: int) -> Any:
+    """Rows of levels from the first to before the last: y = sin 2x + mean of the level + noise."""
+    level, x = rng.integers(first, stop, n), rng.uniform(-2, 2, n)
+    y = np.sin(2 * x) + means[level] + 0.3 * rng.normal(size=n)
+    return pd.DataFrame({"x": x, "g": [f"k{each}" for each in level], "y": y})
+
+
+@pytest.mark.parametrize("size", [pytest.param(None, marks=pytest.mark.slow), 64])
+def test_new_levels_in_later_rows_are_as_in_one_fit(size: int | None) -> None:
+    """30 new levels in 64 columns: the noise was .6 for .3, unknown levels were covered in .73."""
+    rng = np.random.default_rng(0)
+    means = 2 * rng.normal(size=380)
+    first, more = (of_levels(rng, n, means, *of) for n, of in ((1500, (0, 150)), (600, (150, 180))))
+    grown = (
+        model(rs.GaussianProcessRegressor, n_components=size).fit(first, "y").partial_fit(more, "y")
+    )
+    both = pd.concat([first, more], ignore_index=True)
+    whole = model(rs.GaussianProcessRegressor, n_components=size).fit(both, "y")
+    new = of_levels(rng, 2000, means, 150, 380)
+    pairs = (each.predict(new, return_std=True) for each in (grown, whole))
+    for found, expected in zip(*pairs, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    few = of_levels(rng, 30, means, 180, 182)
+    assert grown.partial_fit(few, "y").features_.n_components == whole.features_.n_components
+
+
+def test_levels_that_share_columns_are_told_of_where_rows_are_not_kept(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    means = 2 * rng.normal(size=400)
+    model(n_components=64).fit(of_levels(rng, 1500, means, 0, 150), "y").save(
+        tmp_path / "m.zarr", moments=True
+    )
+    stored = rs.load(tmp_path / "m.zarr")
+    stored.partial_fit(of_levels(rng, 20, means, 150, 152), "y", batch="two levels")
+    words = r"'g' has new levels: rows of them are in \d+ of the 64 columns"
+    with pytest.warns(NumericalWarning, match=words):
+        stored.partial_fit(of_levels(rng, 100, means, 150, 160), "y", batch="ten")
+    stored.partial_fit(of_levels(rng, 100, means, 150, 161), "y", batch="one more")  # said
+    with pytest.warns(NumericalWarning, match=words):
+        stored.partial_fit(of_levels(rng, 900, means, 200, 300), "y", batch="hundred")
+    stored.forget("ten", "one more", "hundred")
+    with pytest.warns(NumericalWarning, match=words):
+        stored.partial_fit(of_levels(rng, 100, means, 150, 160), "y", batch="ten again")
 
 
 def test_an_unknown_level_is_at_the_prior() -> None:
