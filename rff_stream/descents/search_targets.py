@@ -1,9 +1,10 @@
 """Targets by which the map for another loss is searched for.
 
 A search for kernels, length-scales and a metric is by squared errors, which a few far targets
-rule, and for counts f is the logarithm of a mean. So the loss is first fitted to pilot rows with
+rule, and for counts f is the logarithm of a mean. So a loss is first fitted to pilot rows with
 the map that needs no search, and the search is for f and what is left of each row's error: that
-is the step of the method of scoring, or of Huber's pseudo-values.
+is the step of the method of scoring, or of Huber's pseudo-values. For losses with corners, which
+take ten times as long, and Student's, which has several minima, the loss is Huber's here.
 
 References
 ----------
@@ -20,7 +21,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.descents.regression_penalty import choose_regression, fit_of_sample, of_target
 from rff_stream.descents.sample_fits import FEW_ROWS, predicted
 from rff_stream.features.base import FeatureMap
-from rff_stream.losses.regression import RegressionLoss, robust_scale
+from rff_stream.losses.regression import Huber, RegressionLoss, robust_scale
 from rff_stream.moments import AugmentedRow
 from rff_stream.pilot import Pilot
 from rff_stream.sources.protocol import Rows
@@ -53,6 +54,7 @@ class PilotFit:
         cls, features: FeatureMap, row: AugmentedRow, pilot: Pilot, loss: RegressionLoss
     ) -> PilotFit:
         """Fits to at most 2,000 of the rows; ``row`` is without targets."""
+        loss = loss if loss.log_link or isinstance(loss, Huber) else Huber()
         few = np.zeros(len(pilot.x), bool)
         few[:: -(-len(few) // FEW_ROWS)] = True
         sample = pilot.part(few)
