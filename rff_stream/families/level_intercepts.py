@@ -114,14 +114,15 @@ def shares_columns(features: Any, x: Float64) -> bool:
     )
 
 
-def taken_columns(features: Any, moments: Any) -> dict[int, tuple[float, int, int]]:
+def taken_columns(features: Any, total: Any) -> dict[int, tuple[float, int, int]]:
     """Of the columns for new levels of each such input, by its place: the share that holds rows.
 
-    And how many these are, of how many. By the mean feature vector of the sums.
+    And how many these are, of how many. By the mean feature vector of the sums, of classes, too;
+    nothing without sums.
     """
-    if not _has_levels(features):
+    if total is None or not _has_levels(features):
         return {}
-    mean, found = moments.feature_mean(), {}
+    mean, found = getattr(total, "moments", total).feature_mean(), {}
     for place, first, part in _intercepts(features):
         own = mean[first + len(part.codes) : first + part.n_components]
         taken = int((own > NO_ROW).sum())

@@ -359,15 +359,17 @@ def warn_if_outgrown(recipe: Recipe, before: Fitted, after: Fitted) -> None:
         )
 
 
+def doublings(share: float) -> int:
+    """How often it has doubled since the share that is warned of; −1 below."""
+    return int(np.log2(share / SHARED)) if share >= SHARED else -1
+
+
 def warn_of_shared_columns(before: Fitted, after: Fitted) -> None:
     """Warn where 1/16 of the columns for new levels holds rows by now, or 1/8, 1/4, 1/2, all."""
-    was, now = (
-        taken_columns(each.features, getattr(each.needed_total, "moments", each.needed_total))
-        for each in (before, after)
-    )
+    was, now = (taken_columns(each.features, each.total) for each in (before, after))
     for place, (share, taken, spare) in now.items():
-        steps = (int(np.log2(max(each / SHARED, 0.5))) for each in (was[place][0], share))
-        if share < SHARED or next(steps) == next(steps):
+        earlier, *_ = was.get(place, (0.0,))
+        if share < SHARED or doublings(share) <= doublings(earlier):
             continue
         name = column_of_level(after.columns.inputs[place])
         warn(
