@@ -46,7 +46,7 @@ MORE_ROWS = (
 MOST_NAMED = 5
 """Groups that a message names."""
 
-_REFERENCE = object()
+_REFERENCE = object()  # its key among groups: no label is equal to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +293,10 @@ def _sub_sums_of(moments: Moments, name: str) -> SubSums:
     """Sub-sums that hold rows; refuses too few."""
     found = _held(moments, name)
     if len(found.sums) < FEWEST_PARTS:
-        raise DataError(f"{name} has {_too_few(moments, found)} {MORE_ROWS}")
+        raise DataError(
+            f"{name} has {moments.n} row(s) in {len(found.sums)} of its 32 sub-sums, and a p-value "
+            f"needs {FEWEST_PARTS}. {MORE_ROWS}"
+        )
     return found
 
 
@@ -308,28 +311,24 @@ def _held(moments: Moments, name: str) -> SubSums:
     return found
 
 
-def _too_few(moments: Moments, found: SubSums) -> str:
-    """The fact and the rule of sums that have no p-value."""
-    return (
-        f"{moments.n} row(s) in {len(found.sums)} of its 32 sub-sums, and a p-value needs "
-        f"{FEWEST_PARTS}."
-    )
-
-
 def _with_enough_rows(groups: Mapping[Any, Moments], fewest: int) -> dict[Any, Moments]:
     """Groups that have a p-value, with a warning that names the others; refuses too few groups."""
     held = {label: _held(moments, f"Group {label!r}") for label, moments in groups.items()}
     few = [label for label, each in held.items() if len(each.sums) < FEWEST_PARTS]
     if not few:
         return dict(groups)
-    named = [f"{label!r} has {_too_few(groups[label], held[label])}" for label in few[:1]]
-    others = [repr(label) for label in few[1:MOST_NAMED]]
-    more = len(few) - 1 - len(others)
-    alike = ", ".join([*others, *([f"{more} more"] if more else [])])
-    fact = f"Group {named[0]}" + (f" So have {alike}." if alike else "")
+    named = [
+        f"{label!r} ({groups[label].n} row(s) in {len(held[label].sums)})"
+        for label in few[:MOST_NAMED]
+    ]
+    named += [f"{len(few) - MOST_NAMED} more"] if len(few) > MOST_NAMED else []
+    fact = (
+        f"{len(few)} group(s) have rows in fewer than {FEWEST_PARTS} of their 32 sub-sums, which "
+        f"a p-value needs: {', '.join(named)}."
+    )
     if len(groups) - len(few) < fewest:
         raise DataError(f"{fact} {MORE_ROWS}")
-    warn(f"{fact} Left out of the comparison. {MORE_ROWS}")
+    warn(f"{fact} They are left out of the comparison. {MORE_ROWS}")
     return {label: moments for label, moments in groups.items() if label not in few}
 
 

@@ -157,8 +157,7 @@ class MapSearch(ScaleSearch, MetricSearch):
         order = np.random.default_rng(0).permutation(len(rows.x))
         x, w = (rows.x[order] - rows.x.mean(axis=0)) / input_scale(rows), rows.w[order]
         y, count = rows.y[order] / deviations, min(len(order), RIVAL_ROWS)
-        line = LinearFit.of(x, y, w)
-        of_line = line.residuals(x, y) / (1 - line.leverage(x, w))[:, None]
+        of_line = _errors_of_line(x, y, w)
         of_near = y[:count] - _near_means(x, y, count)
         missed = np.minimum((of_line**2).mean(axis=0), (of_near**2).mean(axis=0))
         inverse = 1 / np.clip(missed, LEAST_MISSED**2, 1.0)
@@ -216,8 +215,7 @@ class MapSearch(ScaleSearch, MetricSearch):
         """Errors (m, T) of a line of the rows that are compared, each left out of it."""
         rows = self._rows_compared()
         x = rows.x / input_scale(rows)
-        line = LinearFit.of(x, rows.y, rows.w)
-        return line.residuals(x, rows.y) / (1 - line.leverage(x, rows.w))[:, None]
+        return _errors_of_line(x, rows.y, rows.w)
 
     def _compare_long_scales(self) -> None:
         """A map that is nearly a line, where a line predicts better than all maps so far.
@@ -318,6 +316,12 @@ class MapSearch(ScaleSearch, MetricSearch):
             if self.candidates[-1].error >= before:
                 return
             before, rows = self.candidates[-1].error, LARGER * rows
+
+
+def _errors_of_line(x: Float64, y: Float64, w: Float64) -> Float64:
+    """Errors (m, T) of a line of rows, each left out of it."""
+    line = LinearFit.of(x, y, w)
+    return np.asarray(line.residuals(x, y) / (1 - line.leverage(x, w))[:, None])
 
 
 def _near_means(x: Float64, y: Float64, count: int) -> Float64:

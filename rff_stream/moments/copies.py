@@ -202,10 +202,8 @@ def copies_of_each(groups: Mapping[Any, SampledSums]) -> dict[Any, float]:
         for label, sample in samples.items()
         if len(equal_rows(sample.rows[:, :-1])[0]) < min(FEWEST, len(sample.rows))
     ]
-    if (
-        few
-        and different_share(np.concatenate([each.rows[:, :-1] for each in samples.values()])) < 1
-    ):
+    every = [each.rows[:, :-1] for each in samples.values()]
+    if few and different_share(np.concatenate(every)) < 1:
         for label in few:
             x, n, keys = samples[label].rows[:, :-1], groups[label].n, samples[label].keys
             first, inverse = equal_rows(x)
