@@ -19,9 +19,6 @@ from rff_stream.errors import DataError, ModelError
 from rff_stream.kernels import ExactKernel, Kernel
 from rff_stream.registry import Registry, family_modules, snake_case
 
-if TYPE_CHECKING:
-    from rff_stream.features.composed import SideBySide, Then
-
 BATCH_ROWS = 512
 """Rows of one rank-k update: Z of one batch stays in the L2 cache."""
 
@@ -363,17 +360,15 @@ class RowwiseMap(NamedMap):
     def __sklearn_clone__(self) -> Self:
         return self  # frozen: scikit-learn need not copy the arrays of a parameter
 
-    def __or__(self, other: Any) -> SideBySide:
+    def __or__(self, other: Any) -> Any:
         """Columns of both maps of the same inputs, one beside the other: k₁ + k₂."""
-        from rff_stream.features.composed import SideBySide
+        if not isinstance(other, FeatureMap):
+            return NotImplemented
+        return MAPS.by_name["side_by_side"]((self, other))
 
-        return SideBySide((self, other)) if isinstance(other, FeatureMap) else NotImplemented
-
-    def then(self, other: FeatureMap) -> Then:
+    def then(self, other: FeatureMap) -> Any:
         """``other`` of the columns of this map: rows → self → other."""
-        from rff_stream.features.composed import Then
-
-        return Then(self, other)
+        return MAPS.by_name["then"](self, other)
 
 
 def check_rows(X: Array, n_inputs: int) -> Array:

@@ -23,10 +23,6 @@ from rff_stream._array import Array, Float64
 from rff_stream.errors import ModelError
 from rff_stream.registry import Registry, snake_case
 
-if TYPE_CHECKING:
-    from rff_stream.kernels.approximation_error import ApproximationError
-    from rff_stream.kernels.composed import Sum
-
 LengthScale = float | tuple[float, ...] | None
 """One ℓ > 0, one for each input (ARD), or None: not set, which means 1."""
 
@@ -273,26 +269,21 @@ class ExactKernel(ABC):
         changed: Self = replace(own, variance=own.variance * positive("factor", factor))
         return changed
 
-    def __add__(self, other: Any) -> Sum:
-        from rff_stream.kernels.composed import Sum
-
-        return Sum((self, other)) if isinstance(other, ExactKernel) else NotImplemented
+    def __add__(self, other: Any) -> Any:
+        return self._joined("sum", other) if isinstance(other, ExactKernel) else NotImplemented
 
     def __mul__(self, other: Any) -> Any:
-        from rff_stream.kernels.composed import Product
-
         if isinstance(other, ExactKernel):
-            return Product((self, other))
+            return self._joined("product", other)
         numeric = isinstance(other, (int, float, np.number))
         return self.scaled(float(other)) if numeric else NotImplemented
 
     __rmul__ = __mul__
 
-    def approximation_error(self, features: Any, X: Array) -> ApproximationError:
-        """Error of a map's kernel on rows X; see :func:`approximation_error`."""
-        from rff_stream.kernels.approximation_error import approximation_error
-
-        return approximation_error(features, self, X)
+    def _joined(self, name: str, other: ExactKernel) -> Any:
+        """The kernel of this name whose parts are both: a class above this one, by its name."""
+        joined: Any = KERNELS.by_name[name]
+        return joined((self, other))
 
     # names, specs and text
 
