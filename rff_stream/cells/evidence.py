@@ -7,7 +7,6 @@ slope of log p lead to the maximum of as many factored cells as tell it; then al
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -95,8 +94,8 @@ def cell_evidence(
     found: list[_TreeEvidence] = []
     for tree in count:
         before = found[-1] if found else None
-        own = None if given is None else float(given[0])
-        found.append(_solved_tree(features, moments, tree, fit_intercept, own, before))
+        solve = _TreeSolve.of(features, moments, tree, fit_intercept, before)
+        found.append(solve.best() if given is None else solve.at(float(given[0])))
         if release is not None and before is None:
             release(np.dtype(found[0].precision).itemsize)
     trees = tuple(each.factored.cells for each in found)
@@ -201,123 +200,153 @@ class _SampledCells:
         return cls(count, found.eta, largest_eigenvalue(found.eigenvalues), profile)
 
 
-def _solved_tree(
-    features: LocalFeatures,
-    moments: CellMoments,
-    tree: int,
-    fit_intercept: bool,
-    alpha: float | None,
-    before: _TreeEvidence | None,
-) -> _TreeEvidence:
-    """The tree at the α given or of highest evidence.
+@dataclass(slots=True, eq=False)
+class _TreeSolve:
+    """A tree of cells on the way to its penalty."""
 
-    The tree ``before`` has summed the same rows: the search starts at its α, by its sampled cells.
-    Where the α of sampled cells is near their η, that of all cells is computed first; it is α where
-    less would be likelier. Where an end of the search decides α, the eigenvalues of all cells tell
-    it.
-    """
-    if before is None:
-        sample, start = _SampledCells.of(features, moments, tree, fit_intercept), None
-    else:
-        sample, start = before.sample, float(before.alpha[0])
-    span = moments.of_tree(tree)
-    k, held = span.stop - span.start, np.arange(span.start, span.stop)
-    least = CLEAR_OF_ROUNDING * sample.eta
-    inverses: list[Array] = []
-    every = Observations.of(moments)
+    features: LocalFeatures
+    moments: CellMoments
+    tree: int
+    fit_intercept: bool
+    before: _TreeEvidence | None
+    """A tree of the same rows: the search starts at its α, by its sampled cells."""
+    sample: _SampledCells
+    room: Array | None = None
+    """F⁻¹ of all cells, written again at every α."""
 
-    def factored_at(alpha: float, least: float = least, held: Array = held) -> _TreeEvidence | None:
+    @classmethod
+    def of(
+        cls,
+        features: LocalFeatures,
+        moments: CellMoments,
+        tree: int,
+        fit_intercept: bool,
+        before: _TreeEvidence | None,
+    ) -> _TreeSolve:
+        facts = features, moments, tree, fit_intercept
+        sample = _SampledCells.of(*facts) if before is None else before.sample
+        return cls(*facts, before, sample)
+
+    @property
+    def held(self) -> Array:
+        """Places of the cells (k,)."""
+        span = self.moments.of_tree(self.tree)
+        return np.arange(span.start, span.stop)
+
+    def factored_at(
+        self, alpha: float, least: float, held: Array | None = None
+    ) -> _TreeEvidence | None:
+        """The cells, or those at some places, at an α; None unless it is more than ``least``."""
         if not alpha > least:
             return None
-        ratio = sample.largest / alpha
-        dtype = _stored_precision(features, ratio) if before is None else before.precision
-        if not inverses or (least == 0 and inverses[0].dtype != dtype):  # written again at every α
-            inverses[:] = [np.empty((k, triangle_size(moments.row.n_features)), dtype)]
-        room = inverses[0][: len(held)]
-        found = factored_tree(moments, tree, alpha, fit_intercept, room, held)
+        every = self.held
+        held = every if held is None else held
+        if self.before is None:
+            dtype = _stored_precision(self.features, self.sample.largest / alpha)
+        else:
+            dtype = self.before.precision
+        if self.room is None or (least == 0 and self.room.dtype != dtype):
+            self.room = np.empty((len(every), triangle_size(self.moments.row.n_features)), dtype)
+        room = self.room[: len(held)]
+        found = factored_tree(self.moments, self.tree, alpha, self.fit_intercept, room, held)
         if found is None:
             return None
-        counted = every.part(int(moments.counts[held].sum()))
-        facts = _TreeFacts.of(found.cells, counted, fit_intercept)
-        return _TreeEvidence.of(sample, found, alpha, facts)
+        n = int(self.moments.counts[held].sum())
+        counted = Observations.of(self.moments).part(n)
+        facts = _TreeFacts.of(found.cells, counted, self.fit_intercept)
+        return _TreeEvidence.of(self.sample, found, alpha, facts)
 
-    solved = None
-    if alpha is not None:
-        solved = factored_at(alpha)
-    elif sample.profile is not None:
-        solved = _best_factored(sample, held, least, factored_at, start, sample.eta)
-    if solved is not None:
+    def at(self, alpha: float) -> _TreeEvidence:
+        """At the α given, or at the η of all cells where that is more."""
+        solved = self.factored_at(alpha, CLEAR_OF_ROUNDING * self.sample.eta)
+        if solved is None:
+            solved = self._not_below(max(alpha, self._eta()))
         return solved
-    if before is not None:
-        sample = _SampledCells.of(features, moments, tree, fit_intercept)
-    eta = tree_eta(moments, fit_intercept, held, sample.eta)
-    if alpha is not None:
-        alpha = max(alpha, eta)
-    elif sample.profile is not None:
-        at_eta = functools.partial(factored_at, least=eta)
-        solved = _best_factored(sample, held, eta, at_eta, start, eta)
+
+    def best(self) -> _TreeEvidence:
+        """At the α of highest evidence.
+
+        Where that of sampled cells is near their η, the η of all is computed first; it is α where
+        less would be likelier. Where an end of the search decides, the eigenvalues of all cells
+        tell α.
+        """
+        solved = self._stepped_to(CLEAR_OF_ROUNDING * self.sample.eta, self.sample.eta)
         if solved is not None:
             return solved
-        at_sample = float(best_alpha(sample.profile, sample.largest, sample.eta, False)[0])
-        is_end = at_sample <= eta * (1 + TOLERANCE) and sample.profile.scatter[0] > 0
-        alpha = eta if is_end else None
-    if alpha is None:
-        whole = tree_spectrum(features, moments, tree, fit_intercept, held)
-        alpha = float(_tree_alpha(whole, whole.eta, (every, fit_intercept), False, None)[0])
-    alpha = max(alpha, float(np.finfo(np.float64).tiny))
-    while (solved := factored_at(alpha, 0.0)) is None:
-        alpha *= 2  # the sums are indefinite by more than rounding
-    return solved
+        eta = self._eta()
+        solved = self._stepped_to(eta, eta)
+        if solved is not None:
+            return solved
+        profile, largest, alpha = self.sample.profile, self.sample.largest, None
+        if profile is not None and profile.scatter[0] > 0:
+            at_sample = float(best_alpha(profile, largest, self.sample.eta, False)[0])
+            alpha = eta if at_sample <= eta * (1 + TOLERANCE) else None
+        if alpha is None:
+            facts = (Observations.of(self.moments), self.fit_intercept)
+            whole = tree_spectrum(
+                self.features, self.moments, self.tree, self.fit_intercept, self.held
+            )
+            alpha = float(_tree_alpha(whole, whole.eta, facts, False, None)[0])
+        return self._not_below(alpha)
+
+    def _eta(self) -> float:
+        """The η of all cells, from now on by sampled cells of this tree."""
+        if self.before is not None:
+            facts = self.features, self.moments, self.tree, self.fit_intercept
+            self.sample = _SampledCells.of(*facts)
+        return tree_eta(self.moments, self.fit_intercept, self.held, self.sample.eta)
+
+    def _not_below(self, alpha: float) -> _TreeEvidence:
+        """At this α, or at the next multiple by two at which all cells are definite."""
+        alpha = max(alpha, float(np.finfo(np.float64).tiny))
+        while (solved := self.factored_at(alpha, 0.0)) is None:
+            alpha *= 2  # the sums are indefinite by more than rounding
+        return solved
+
+    def _stepped_to(self, least: float, eta: float) -> _TreeEvidence | None:
+        """The maximum of log p over α by Newton steps from that of the sampled cells, or a start.
+
+        Steps are those of as many of the cells as make the standard error of log α, which is
+        (−∂² log p)^−½, as small as the last step; then all are factored. Of all cells where half of
+        them would be needed.
+        """
+        profile, largest = self.sample.profile, self.sample.largest
+        if profile is None:
+            return None
+        alpha = best_alpha(profile, largest, eta, False)
+        inside = max(least, WELL_INSIDE * LOWEST * largest), HIGHEST * largest / WELL_INSIDE
+        if not (inside[0] < alpha[0] < inside[1] and profile.scatter[0] > 0):
+            return None
+        nearby = np.exp([-LARGEST_STEP / 4, LARGEST_STEP / 4])
+        below, above = (float(profile.slope(alpha * each)[0]) for each in nearby)
+        curvature = (above - below) / (LARGEST_STEP / 2) / self.sample.count
+        if not curvature < 0:
+            return None
+        every = self.held
+        k, needed = len(every), int(np.ceil(-1 / (curvature * TOLERANCE**2)))
+        some = every if 2 * needed > k else every[np.arange(needed) * k // needed]
+        curvature *= len(some)
+        start = float(alpha[0]) if self.before is None else float(self.before.alpha[0])
+        place, step_before = float(np.log(start)), None
+        for _ in range(MOST_STEPS):
+            found = self.factored_at(float(np.exp(place)), least, some)
+            if found is None:
+                return None
+            slope = float(found.slope[0])
+            if step_before is not None:
+                now = (slope - step_before[1]) / (place - step_before[0])
+                curvature = now if now < 0 else curvature
+            step = float(np.clip(-slope / curvature, -LARGEST_STEP, LARGEST_STEP))
+            if abs(step) <= TOLERANCE:
+                at_end = float(np.exp(place + step))
+                return found if some is every else self.factored_at(at_end, least)
+            step_before, place = (place, slope), place + step
+        return None
 
 
 def _stored_precision(features: LocalFeatures, ratio: float) -> str:
     """Of F⁻¹, for a largest λ/α: of columns in float32, where a deviation does not show it."""
     return "float32" if features.dtype == "float32" and ratio <= MOST_RATIO else "float64"
-
-
-def _best_factored(
-    sample: _SampledCells,
-    held: Array,
-    least: float,
-    factored_at: Callable[..., _TreeEvidence | None],
-    start: float | None,
-    eta: float,
-) -> _TreeEvidence | None:
-    """The maximum of log p over α by Newton steps from that of the sampled cells, or a start.
-
-    Steps are those of as many of the cells at the places ``held`` as
-    make the standard error of log α, which is (−∂² log p)^−½, as small as the last step; then all
-    are factored. Of all cells where half of them would be needed.
-    """
-    profile, largest = sample.profile, sample.largest
-    assert profile is not None
-    alpha = best_alpha(profile, largest, eta, False)
-    inside = max(least, WELL_INSIDE * LOWEST * largest), HIGHEST * largest / WELL_INSIDE
-    if not (inside[0] < alpha[0] < inside[1] and profile.scatter[0] > 0):
-        return None
-    nearby = np.exp([-LARGEST_STEP / 4, LARGEST_STEP / 4])
-    below, above = (float(profile.slope(alpha * each)[0]) for each in nearby)
-    curvature = (above - below) / (LARGEST_STEP / 2) / sample.count
-    if not curvature < 0:
-        return None
-    k, needed = len(held), int(np.ceil(-1 / (curvature * TOLERANCE**2)))
-    some = held if 2 * needed > k else held[np.arange(needed) * k // needed]
-    curvature *= len(some)
-    place, before = float(np.log(alpha[0] if start is None else start)), None
-    for _ in range(MOST_STEPS):
-        found = factored_at(float(np.exp(place)), held=some)
-        if found is None:
-            return None
-        slope = float(found.slope[0])
-        if before is not None and (slope - before[1]) / (place - before[0]) < 0:
-            curvature = (slope - before[1]) / (place - before[0])
-        if not curvature < 0:
-            return None
-        step = float(np.clip(-slope / curvature, -LARGEST_STEP, LARGEST_STEP))
-        if abs(step) <= TOLERANCE:
-            return found if some is held else factored_at(float(np.exp(place + step)))
-        before, place = (place, slope), place + step
-    return None
 
 
 def local_evidence(

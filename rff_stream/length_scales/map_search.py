@@ -45,7 +45,7 @@ from rff_stream.length_scales.linear_fit import LinearFit
 from rff_stream.length_scales.map_choice import MapChoice, Trial
 from rff_stream.length_scales.metric_search import MetricSearch
 from rff_stream.length_scales.scale_search import UNUSED, ScaleSearch
-from rff_stream.length_scales.search import ALPHA_ROWS, JUDGED_ROWS
+from rff_stream.length_scales.search import ALPHA_ROWS, JUDGED_ROWS, RowSets
 from rff_stream.length_scales.window_evidence import (
     START_ALPHA,
     MetricFit,
@@ -93,15 +93,8 @@ class MapSearch(ScaleSearch, MetricSearch):
 
     def run(self) -> Candidate:
         """The best candidate of the smallest cells."""
-        unit = self.weight = weight_unit(self.rows.w)
-        targets = self._target_units()
-        middle, origin = self.rows.x.mean(axis=0), self.rows.y.mean(axis=0)
-
-        def scaled(rows: RowWindow) -> RowWindow:
-            return RowWindow(rows.x - middle, (rows.y - origin) / targets, rows.w / unit)
-
-        self.rows, self.blocks = scaled(self.rows), [scaled(each) for each in self.blocks]
         started = time.process_time()
+        middle, targets = self._take_units()
         self.budget.reserve = self._seconds_to_judge(min(len(self.rows.x), JUDGED_ROWS), self.shape)
         if self.of_many_inputs and not self._is_one_set:
             self._keep_rows()
@@ -109,26 +102,8 @@ class MapSearch(ScaleSearch, MetricSearch):
         first = self._first_scales()
         self.regions = self.regions or self._regions(first.matrix)
         plain = self.rows, self.blocks, self.regions
-        values = sum(each.x.size for each in (self.rows, *self.blocks, *self.regions))
-        need = SCORE_SECONDS * values + self._seconds_to_judge(len(self.rows.x), self.shape)
-        if self.normal_scores is not None and not self.budget.allows("normal scores", need):
-            self.normal_scores = None
-        if self.normal_scores is not None:
-            self.budget.spent += SCORE_SECONDS * values
-            first = self._compare_scores(first, started, middle)
-        if self.trends:
-            first = self._compare_trend(first, plain, middle, targets)
-        self.looks_before_line = len(self.first_looks)
-        if self.of_many_inputs and first.kernel in self.kernels:
-            self._directions_of_many(first)
-        self._compare_kernels(first, self.kernels)
-        if not (self.of_many_inputs and self.compares_scales):
-            self._compact_alone()
-        if self.compares_scales:
-            self._one_for_all()
-        self._learn()
-        if self.compares_scales:
-            self._compare_scales(self._plain, self._metrics)
+        first = self._compare_ways_to_begin(first, plain, started, middle, targets)
+        self._compare_maps(first)
         if self._can_have_scales and not self.best.is_learnt and self._compare_warps(plain, middle):
             self._learn()
             if self.compares_scales:
@@ -141,6 +116,50 @@ class MapSearch(ScaleSearch, MetricSearch):
         if self.sizes:
             self._compare_sizes()
         return self.best
+
+    def _take_units(self) -> tuple[Float64, Float64]:
+        """Take from rows their middle (d,), divide targets by units (T,): both are returned."""
+        unit = self.weight = weight_unit(self.rows.w)
+        targets = self._target_units()
+        middle, origin = self.rows.x.mean(axis=0), self.rows.y.mean(axis=0)
+
+        def scaled(rows: RowWindow) -> RowWindow:
+            return RowWindow(rows.x - middle, (rows.y - origin) / targets, rows.w / unit)
+
+        self.rows, self.blocks = scaled(self.rows), [scaled(each) for each in self.blocks]
+        return np.asarray(middle), targets
+
+    def _compare_ways_to_begin(
+        self, first: MetricFit, plain: RowSets, started: float, middle: Float64, targets: Float64
+    ) -> MetricFit:
+        """The first fit, of inputs or of their normal scores, to targets or to what a line leaves.
+
+        ``plain`` are the rows as they came, less their ``middle``; y is in units of ``targets``.
+        """
+        values = sum(each.x.size for each in (self.rows, *self.blocks, *self.regions))
+        need = SCORE_SECONDS * values + self._seconds_to_judge(len(self.rows.x), self.shape)
+        if self.normal_scores is not None and not self.budget.allows("normal scores", need):
+            self.normal_scores = None
+        if self.normal_scores is not None:
+            self.budget.spent += SCORE_SECONDS * values
+            first = self._compare_scores(first, started, middle)
+        if self.trends:
+            first = self._compare_trend(first, plain, middle, targets)
+        self.looks_before_line = len(self.first_looks)
+        return first
+
+    def _compare_maps(self, first: MetricFit) -> None:
+        """Kernels, one length-scale or many, and metrics."""
+        if self.of_many_inputs and first.kernel in self.kernels:
+            self._directions_of_many(first)
+        self._compare_kernels(first, self.kernels)
+        if not (self.of_many_inputs and self.compares_scales):
+            self._compact_alone()
+        if self.compares_scales:
+            self._one_for_all()
+        self._learn()
+        if self.compares_scales:
+            self._compare_scales(self._plain, self._metrics)
 
     def _target_units(self) -> Float64:
         """What targets (T,) are divided by: their deviations, in units of what simple rules miss.

@@ -27,6 +27,7 @@ from rff_stream.length_scales.search import (
     FIRST_WINDOWS,
     LATER_STEPS,
     WITHIN_REACH,
+    RowSets,
     Search,
 )
 from rff_stream.length_scales.window_evidence import (
@@ -118,9 +119,7 @@ class ScaleSearch(Search):
         self.rows, self.blocks, self.regions, self.unit = before
         return plain
 
-    def _compare_warps(
-        self, plain: tuple[RowWindow, Sequence[RowWindow], list[RowWindow]], middle: Float64
-    ) -> bool:
+    def _compare_warps(self, plain: RowSets, middle: Float64) -> bool:
         """Whether to go on with inputs on scales along which y changes evenly: they predict better.
 
         Each turn begins from the scales of the one before. Half of the rows give them, or fewer,
@@ -196,11 +195,7 @@ class ScaleSearch(Search):
         return np.asarray(~np.isin(same[len(some) :], same[: len(some)]))
 
     def _compare_trend(
-        self,
-        before: MetricFit,
-        plain: tuple[RowWindow, Sequence[RowWindow], list[RowWindow]],
-        middle: Float64,
-        targets: Float64,
+        self, before: MetricFit, plain: RowSets, middle: Float64, targets: Float64
     ) -> MetricFit:
         """Go on with what a line of the inputs leaves if it is predicted better.
 

@@ -92,6 +92,10 @@ SAME_SCALE = 1e-9
 """Relative difference of length-scales, in units of the inputs, that is rounding."""
 
 
+RowSets = tuple[RowWindow, Sequence[RowWindow], list[RowWindow]]
+"""Rows of the pilot, blocks of neighbouring rows, and regions whose rows judge."""
+
+
 @dataclass(slots=True, eq=False)
 class Search:
     """The candidates so far, the rows that judge them, and how two of them compare."""
@@ -271,10 +275,7 @@ class Search:
         return STEPS_OF_FEW if self._sees_all else of_many
 
     def _take_scales(
-        self,
-        scales: NormalScores,
-        plain: tuple[RowWindow, Sequence[RowWindow], list[RowWindow]],
-        middle: Float64,
+        self, scales: NormalScores, plain: RowSets, middle: Float64
     ) -> tuple[RowWindow, Sequence[RowWindow], list[RowWindow], Float64]:
         """Go on with inputs on other scales; what was before. Targets stay.
 
