@@ -273,7 +273,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         -------
         (n,) array or DataArray; a Series where ``set_output`` asks for it
             In the dtype of the labels; with ``missing_rows="drop"`` NaN ("" for strings) where an
-            input is missing. For this, labels that are numbers are float64 in lazy containers.
+            input is missing. For this, labels that are numbers are float64 then, if lazy.
 
         Raises
         ------
@@ -293,7 +293,7 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             self, X, ClassPredictor(log_odds_of(self)), self.columns_.targets[:1], flat=True,
             storage_options=storage_options,
         )  # fmt: skip
-        return Decoder(self.classes_).of(numbers)
+        return Decoder(self.classes_, self.missing_rows == "drop").of(numbers)
 
     importance_ = functools.cached_property(importance)
 
@@ -519,6 +519,7 @@ class Decoder:
     """Labels of class numbers; NaN where a number is NaN, "" for labels that are strings."""
 
     classes: Array  # (C,): sorted
+    may_miss: bool = True  # whether a row can be without a label
 
     def __call__(self, numbers: Array) -> Array:
         """Labels in the dtype of the classes where every row has one."""
@@ -548,8 +549,9 @@ class Decoder:
 
     @property
     def lazy_dtype(self) -> Any:
-        """A dtype that every label fits, and a row without one."""
-        return np.dtype(float) if self.classes.dtype.kind in "iufb" else self.classes.dtype
+        """A dtype that every label fits, and a row without one if there can be one."""
+        numbers = self.classes.dtype.kind in "iufb"
+        return np.dtype(float) if numbers and self.may_miss else self.classes.dtype
 
     @property
     def _nothing(self) -> Any:
