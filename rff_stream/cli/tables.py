@@ -177,13 +177,15 @@ def kept_columns(schema: Any, request: TableRequest, name: str) -> list[str]:
 
 
 def metadata(schema: Any, kept: Sequence[str]) -> dict[str, str]:
-    """Who wrote the table, and what pandas reads its index by."""
-    from rff_stream.sources.arrow_and_parquet import noted_index, pandas_of
+    """Who wrote the table, and what pandas reads its index by: columns, or a range in the notes."""
+    from rff_stream.sources.arrow_and_parquet import pandas_of
 
-    index = [each for each in noted_index(schema) if each in kept]
+    notes = pandas_of(schema)
+    noted = notes.get("index_columns", ())
+    index = [each for each in noted if isinstance(each, dict) or each in kept]
     found = {"source": SOURCE}
     if index:
-        known = [each for each in pandas_of(schema)["columns"] if each["field_name"] in index]
+        known = [each for each in notes["columns"] if each["field_name"] in index]
         notes = {"index_columns": index, "column_indexes": [], "columns": known}
         found["pandas"] = json.dumps(notes)
     return found

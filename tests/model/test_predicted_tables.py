@@ -48,12 +48,21 @@ def test_rows_keep_their_order_and_their_keys(tmp_path, model, monkeypatch, sour
     assert np.isnan(found["t"][3]) and (found["t_lower"] < found["t_upper"]).sum() == 99
 
 
-def test_the_index_of_pandas_comes_back(tmp_path, model):
-    rows = table(1, 20).set_index(pd.Index([f"s{i}" for i in range(20)], name="station"))
+INDICES: dict[str, Any] = {
+    "names": pd.Index([f"s{i}" for i in range(20)], name="station"),
+    "a part": pd.RangeIndex(100, 120),
+    "backwards": pd.RangeIndex(19, -1, -1, name="row"),  # in the notes of Parquet, not a column
+}
+
+
+@pytest.mark.parametrize("end", ["parquet", "arrow"])
+@pytest.mark.parametrize("kind", INDICES)
+def test_the_index_of_pandas_comes_back(tmp_path, model, kind, end):
+    rows = table(1, 20).set_index(INDICES[kind])
     rows.to_parquet(tmp_path / "rows.parquet")
-    out = tmp_path / "out.parquet"
+    out = tmp_path / f"out.{end}"
     assert run("predict", model, tmp_path / "rows.parquet", "--output", out).exit_code == 0
-    found = pd.read_parquet(out)
+    found = READERS[end](out)
     pd.testing.assert_index_equal(found.index, rows.index)
     assert list(found) == ["t"]
     np.testing.assert_allclose(found["t"], rs.load(model).predict(rows), rtol=1e-12)
