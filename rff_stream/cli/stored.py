@@ -154,9 +154,10 @@ def update(
     again, and a counted file that has changed is refused. A file that is not complete is left for
     the next update.
 
-    If DATA have grown along a dimension, only the new rows are read. Rows are counted once, also
-    if the command runs twice or in two processes. If counted rows have changed, the exit code
-    is 3 and the message names them. Rows that are not written yet are left for the next update.
+    If DATA have grown along their first dimension, only the new rows are read. Rows are counted
+    once, also if the command runs twice or in two processes. If counted rows have changed, the exit
+    code is 3 and the message names them. Rows that are not written yet are left for the next
+    update.
     """
     if batch is not None and by is not None:
         raise click.UsageError("--batch and --by were both given. Name all rows, or label each.")

@@ -121,10 +121,11 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         batch : str, optional
             Count all rows of X under this name. If the same rows come again, they are not
             counted; other rows under a known name are refused. Rows in memory need no name: those
-            that a fit, ``update`` or ``partial_fit`` got all together are known by a hash of what
-            counts of them, in any order and container, under any name. Two names that you give are
-            two batches, even of equal rows. Other rows of a fit are known by their files or by the
-            keys of their graph.
+            of a table or arrays that a fit, ``update`` or ``partial_fit`` got all together are
+            known by a hash of what counts of them, in any order, under any name. Two names that you
+            give are two batches, even of equal rows. Other rows of a fit are known by their files,
+            by the keys of their graph, or by their place along the first dimension: a cube that
+            comes again as a table is counted again.
         by : str, optional
             Name of a column of labels: every label is a batch, and batches that are known are not
             counted again. 1 and 1.0 are one label. Reads X twice. A label that the fit met with
@@ -150,6 +151,11 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
             If the columns are not those of the fit, if the batch has other content than before,
             if the model was saved without moments, or if a parameter that its map was made by
             has been set to something else.
+
+        Warns
+        -----
+        NumericalWarning
+            If nearly all sampled rows stand at their old places again, and so count twice.
 
         Notes
         -----

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
+import operator
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,6 +55,11 @@ from rff_stream.store import (
 from rff_stream.store.batch_writing import checked_id
 
 Groups = dict[Any, Any]
+FEWEST_AGAIN, AGAIN = 8, 0.9
+"""Rows that tell whether rows come again, and the share of them that does: data that have grown
+hold all rows that were counted, at their places. By chance so many agree only where rows hardly
+differ."""
+
 ATTEMPTS = 100  # of a read that others' commits undo: as many must come before it gives up
 
 
@@ -101,9 +108,12 @@ def update(recipe: Recipe, fitted: Fitted, later: LaterRows) -> Fitted:
             return add_files(recipe, fitted, later, files)
         added = NewRowFinder(recipe, fitted, fitted.ledger, row, later).read().added
         warn_of_unread(fitted, added)
+        warn_of_rows_again(fitted, added)
         return add_batches(recipe, fitted, added)
     store = fitted.saved_at.open()
-    warn_of_unread(fitted, ingest(recipe, fitted, store, later).added)
+    added = ingest(recipe, fitted, store, later).added
+    warn_of_unread(fitted, added)
+    warn_of_rows_again(fitted, added)
     with after_commit("The new rows are counted"):
         return answered(recipe, fitted, store)
 
@@ -115,6 +125,22 @@ def warn_of_unread(fitted: Fitted, added: Sequence[CountedBatch]) -> None:
             f"No row was counted: the fit knows all of these rows, and stopped when it had read "
             f"{fitted.fraction:.0%} of its own. Fit them without until or stream to count them all."
         )
+
+
+def warn_of_rows_again(fitted: Fitted, added: Sequence[CountedBatch]) -> None:
+    """Warn where sampled rows that were counted stand at the same places of what was added."""
+    for batch in added:
+        if fitted.total is None or not batch.groups:
+            continue
+        later = functools.reduce(operator.add, batch.groups.values()).sample
+        share, of = fitted.total.sample.share_in(later)
+        if of >= FEWEST_AGAIN and share >= AGAIN:
+            warn(
+                f"{share:.0%} of {of:,} sampled rows that were counted before stand at the same "
+                f"places in these {batch.rows:,} rows, so they count twice now. Rows in memory are "
+                "known all together, and in one kind of container: give only new rows, or grow a "
+                "file or store whose old rows are known."
+            )
 
 
 def forget(recipe: Recipe, fitted: Fitted, names: Sequence[str]) -> Fitted:
@@ -274,6 +300,7 @@ def add_files(
     options = later.data.storage_options
     found = known.new_among(files, options, replaces=later.replaces)
     added = [read_file(recipe, fitted, fitted.row, later.data, new) for new in found.new]
+    warn_of_rows_again(fitted, added)
     gone = [id for new in found.new for id in new.replaces]
     return add_batches(recipe, forget_here(recipe, fitted, gone) if gone else fitted, tuple(added))
 

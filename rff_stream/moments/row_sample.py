@@ -72,6 +72,15 @@ class RowSample:
         keep = rank >= last - first  # equal rows go one for one
         return replace(self, keys=self.keys[keep], rows=self.rows[keep])
 
+    def share_in(self, other: Self) -> tuple[float, int]:
+        """Share of these rows that stand in another sample, too, and of how many it is.
+
+        Of those whose keys are so small that the other has them if its rows do.
+        """
+        last = other.keys[-1] if 0 < len(other.keys) == other.size else np.uint64(2**64 - 1)
+        own = self.keys[self.keys <= last]
+        return (float(np.isin(own, other.keys).mean()), len(own)) if len(own) else (0.0, 0)
+
     def scale(self, factor: float) -> Self:
         """Weights of the rows times ``factor``."""
         rows = self.rows.copy()

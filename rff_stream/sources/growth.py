@@ -124,7 +124,8 @@ def check_unchanged(source: Source, records: Sequence[Record]) -> None:
             was = {dim: stop, **record["others"]}
             raise DataError(
                 f"The data are {_format_sizes(sizes)}, but {_format_sizes(was)} were counted. Data "
-                "grow along one dimension; these were cut or reshaped. Fit a new model."
+                f"grow along their first dimension, {dim}; these were cut or reshaped, or grew "
+                "along another. Put the dimension that grows first, and fit a new model."
             )
         if known.keys() != record["variables"].keys():
             raise DataError(

@@ -19,7 +19,7 @@ import rff_stream as rs
 from archives import unpack
 from growing import days, grown, ridge
 from places import TESTS
-from rff_stream.errors import DataError, ModelError
+from rff_stream.errors import DataError, ModelError, NumericalWarning
 from rff_stream.label_forms import canonical, text_of, texts_of
 from rff_stream.sources import growth, zarr_chunks
 from rff_stream.sources.protocol import Rows
@@ -286,6 +286,38 @@ def test_rows_of_a_fit_in_memory_count_once():
     model.partial_fit(more[["u", "v"]], more.a)
     assert model.update(more[["u", "v"]], more.a).n_rows_ == 250
     assert model.partial_fit(more[["u", "v"]], more.a).n_rows_ == 300, "every call counts"
+
+
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize("n", [30, 6000])  # all rows are sampled, or a part of them
+def test_rows_that_stand_at_their_places_again_are_told(tmp_path, n, saved):
+    rows = table(n, 0)
+    model = ridge(n_components=16).fit(rows, "a", inputs=["u", "v"])
+    if saved:
+        model.save(tmp_path / "m.zarr", moments=True)
+        model = rs.load(tmp_path / "m.zarr").set_params(progress=False)
+    with pytest.warns(NumericalWarning, match=r"(100|9\d)% of [\d,]+ sampled .* count twice now"):
+        model.update(pd.concat([rows, table(n, 1)]))
+    model.update(table(n, 2))  # other rows at the same places
+    assert model.n_rows_ == 4 * n
+
+
+def test_a_cube_that_comes_again_as_a_table_is_told():
+    cube = xr.Dataset({"y": (("a", "b"), np.arange(30.0).reshape(5, 6) ** 2)})
+    cube = cube.assign_coords(a=np.arange(5.0), b=np.arange(6.0))
+    model = ridge(n_components=16, features="whole", length_scale=1.0)
+    model.fit(cube, "y", inputs=["a", "b"])
+    with pytest.warns(NumericalWarning, match="count twice now"):
+        model.update(cube.to_dataframe().reset_index())
+
+
+def test_growth_along_another_dimension_is_refused_with_its_reason(tmp_path):
+    path, cube = tmp_path / "c.zarr", days(0, 4).transpose("lat", "time")
+    cube.isel(time=slice(0, 3)).to_zarr(path, consolidated=False)
+    model = ridge(n_components=16).fit(path, "t", inputs=["u", "v"])
+    cube.isel(time=slice(3, 4)).to_zarr(path, append_dim="time", consolidated=False)
+    with pytest.raises(DataError, match=r"first dimension, lat; these .* grew along another"):
+        model.update(path)
 
 
 def test_rows_of_a_fit_in_memory_count_once_in_a_store(tmp_path):
