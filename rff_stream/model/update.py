@@ -108,12 +108,12 @@ def update(recipe: Recipe, fitted: Fitted, later: LaterRows) -> Fitted:
             return add_files(recipe, fitted, later, files)
         added = NewRowFinder(recipe, fitted, fitted.ledger, row, later).read().added
         warn_of_unread(fitted, added)
-        warn_of_rows_again(fitted, added)
+        warn_of_rows_again(fitted, added, later)
         return add_batches(recipe, fitted, added)
     store = fitted.saved_at.open()
     added = ingest(recipe, fitted, store, later).added
     warn_of_unread(fitted, added)
-    warn_of_rows_again(fitted, added)
+    warn_of_rows_again(fitted, added, later)
     with after_commit("The new rows are counted"):
         return answered(recipe, fitted, store)
 
@@ -127,10 +127,14 @@ def warn_of_unread(fitted: Fitted, added: Sequence[CountedBatch]) -> None:
         )
 
 
-def warn_of_rows_again(fitted: Fitted, added: Sequence[CountedBatch]) -> None:
-    """Warn where sampled rows that were counted stand at the same places of what was added."""
+def warn_of_rows_again(fitted: Fitted, added: Sequence[CountedBatch], later: LaterRows) -> None:
+    """Warn where sampled rows that were counted stand at the same places of what was added.
+
+    Not where rows were named: other names are other batches.
+    """
+    named = later.batch is not None or later.by is not None
     for batch in added:
-        if fitted.total is None or not batch.groups:
+        if named or fitted.total is None or not batch.groups:
             continue
         later = functools.reduce(operator.add, batch.groups.values()).sample
         share, of = fitted.total.sample.share_in(later)
@@ -138,8 +142,8 @@ def warn_of_rows_again(fitted: Fitted, added: Sequence[CountedBatch]) -> None:
             warn(
                 f"{share:.0%} of {of:,} sampled rows that were counted before stand at the same "
                 f"places in these {batch.rows:,} rows, so they count twice now. Rows in memory are "
-                "known all together, and in one kind of container: give only new rows, or grow a "
-                "file or store whose old rows are known."
+                "known all together, and in one kind of container: give only new rows; grow a file "
+                "or store, whose old rows are known; or name them, batch=…, if they are to count."
             )
 
 
@@ -300,7 +304,7 @@ def add_files(
     options = later.data.storage_options
     found = known.new_among(files, options, replaces=later.replaces)
     added = [read_file(recipe, fitted, fitted.row, later.data, new) for new in found.new]
-    warn_of_rows_again(fitted, added)
+    warn_of_rows_again(fitted, added, later)
     gone = [id for new in found.new for id in new.replaces]
     return add_batches(recipe, forget_here(recipe, fitted, gone) if gone else fitted, tuple(added))
 
