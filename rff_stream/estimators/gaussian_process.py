@@ -28,6 +28,7 @@ from rff_stream.estimators.regression import (
 )
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.kernel_request import AUTO, KernelRequest, LengthScale, length_scale_asked
+from rff_stream.families.missing_noise import MissingFactors, MissingNoiseAnswer, with_missing_noise
 from rff_stream.families.parameters import RULES, FeatureChoice, seed_of
 from rff_stream.families.protocol import Process
 from rff_stream.kernels import Kernel
@@ -99,7 +100,8 @@ n_missing_, plan_
 
     Far from the data the standard deviation of a map with R columns is too small (d=5, R=1024,
     six length-scales away: .345; the exact process has .896). Increase R there, or use
-    ``features="local"``. :meth:`predict_interval` is no remedy: its width is the same everywhere.
+    ``features="local"``. :meth:`predict_interval` is no remedy: its width is the same for all rows
+    that have the same inputs.
 
     References
     ----------
@@ -167,7 +169,9 @@ n_missing_, plan_
         noise : bool, default=True
             Whether the noise of a new y is included. With weights it is that of an observation
             of weight 1; the noise of weight w has 1/w of this variance. That of one map is
-            ``noise_variance_``; cells have noises about it, calibrated on left-out rows.
+            ``noise_variance_``; cells have noises about it, calibrated on left-out rows. With
+            ``missing_rows="indicate"`` rows without an input have a noise of their own, where
+            left-out rows tell it: that of 95 % within 1.96 standard deviations.
             False: the standard deviation or covariance of f.
 
         Returns
@@ -224,7 +228,8 @@ n_missing_, plan_
         """Interval (lower, upper) of a new y, from leave-one-out residuals: the jackknife.
 
         ŷ ± q with q the ⌈(m + 1)·coverage⌉-th smallest residual ``|y − ŷ₋ᵢ|`` of the m rows of the
-        row sample. It needs no assumption about the noise. It assumes that rows are
+        row sample, and times the standard deviation where that depends on missing inputs (q is then
+        in its units). It needs no assumption about the noise. It assumes that rows are
         exchangeable, that one row hardly changes the map and the penalty, and ``sample_rows`` > 0.
         The coverage is asymptotic in n (Steinberger & Leeb 2023); for few rows there is no
         guarantee, unlike for jackknife+ or a split (Barber et al. 2021). All rows chose the
@@ -265,7 +270,8 @@ n_missing_, plan_
         """
         process: Process = self._require_fit().answer
         half = conformal_half_width(self, coverage) if noise else normal_half_width(coverage)
-        spread = None if noise else process.std(noise=False)
+        is_even = noise and not isinstance(process, MissingNoiseAnswer)
+        spread = None if is_even else process.std(noise)
         mean, targets = process.mean(), self.columns_.targets
         lower, upper = (
             values_of_targets(
@@ -436,13 +442,25 @@ def covariance_of_rows(
 
 
 def conformal_half_width(model: GaussianProcessRegressor, coverage: float) -> Float64:
-    """Half the width (T,) of an interval with this coverage, from the row sample."""
+    """Half the width (T,) of an interval with this coverage, from the row sample.
+
+    Where the noise depends on what is missing, in units of the standard deviation of y.
+    """
     fitted = model._require_fit()
-    sample = fitted.need_sample("and a conformal interval needs one")
-    process: Process = fitted.answer
-    keys = fitted.total.sample.keys
-    rows = distinct_rows(sample, fitted.n_rows, keys)  # copies are left out together
-    return conformal_quantile(process.leave_one_out(rows), coverage, chosen=1)  # α
+    fitted.need_sample("and a conformal interval needs one")
+    process, rows = fitted.answer, different_rows(fitted)
+    if isinstance(process, MissingNoiseAnswer):
+        left = process.left_out(rows)
+        residuals = left.residual / np.sqrt(left.variance + left.noise)
+    else:
+        residuals = process.leave_one_out(rows)
+    return conformal_quantile(residuals, coverage, chosen=1)  # α
+
+
+def different_rows(fitted: Fitted) -> Float64:
+    """The row sample [x, y, w] without copies, which are left out together."""
+    rows, total = fitted.sampled_rows, fitted.total
+    return distinct_rows(rows, fitted.n_rows, total.sample.keys) if len(rows) else rows
 
 
 def normal_half_width(coverage: float) -> Float64:
@@ -481,8 +499,9 @@ class ProcessRecipe(RegressionRecipe):
             variances=True,
         )
         warn_of_residuals(fitted, found, chosen=isinstance(params.noise, str))
-        return found
+        return with_missing_noise(found, fitted.columns, different_rows(fitted))
 
     def restore(self, fitted: Fitted, packed: Packed) -> Process:
         found: Process = fitted.family.restore(self.stored(fitted, packed), variances=True)
-        return found
+        factors = MissingFactors.restored(fitted.columns, packed.arrays)
+        return found if factors is None else MissingNoiseAnswer(found, factors)

@@ -1,0 +1,229 @@
+"""Noise of rows without some inputs: what a missing value would have told is unknown.
+
+With ``missing_rows="indicate"`` rows without an input are predicted, and less well than others. One
+noise for all of them is too small there and too large elsewhere. So left-out rows give each set of
+missing inputs a factor of the variance of the noise, by which 95 % of them are within 1.96 standard
+deviations. The deviation of the function stays: of a level that was never seen it is a priori.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.calibration import COVERAGE, NORMAL
+from rff_stream.answers.early_stopping import HeldOutError
+from rff_stream.contracts import Packed, RowFunction, Slopes, for_rows
+from rff_stream.families.protocol import LeftOut, Process
+from rff_stream.sources import Columns
+from rff_stream.sources.levels import column_of_level, is_coded
+from rff_stream.sources.missing import ENDING, NO_LEVEL
+
+FEWEST = 40
+"""Rows that give a factor: the standard error of its root is then .15."""
+
+SURE = 2.0
+"""Standard errors by which factors of rows with and without all inputs must differ."""
+
+SPREAD = 0.951
+"""Relative standard error of a quantile of 95 % of normal |ξ|, times √n: √(.05·.95)/(2φ(q)q)."""
+
+LEAST = 1e-6
+"""Factors below it are compared as it: such rows have no noise of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissingInputs:
+    """Which inputs can be missing, and how a row says so; J in all."""
+
+    marks: tuple[int, ...]
+    """Places of inputs that are 1 where another is missing."""
+    levels: tuple[tuple[int, ...], ...]
+    """Places of the levels of a column: a row without it has none of them."""
+    codes: tuple[int, ...]
+    """Places of columns of many levels."""
+
+    @classmethod
+    def of(cls, columns: Columns) -> MissingInputs:
+        """By the names of the inputs of a fit."""
+        names = columns.inputs
+        marks = tuple(names.index(f"{name}{ENDING}") for name in columns.indicated)
+        groups: dict[str, list[int]] = {}
+        for place, name in enumerate(names):
+            column = column_of_level(name)
+            if column and place not in marks and not is_coded(name):
+                groups.setdefault(column, []).append(place)
+        codes = tuple(place for place, name in enumerate(names) if is_coded(name))
+        return cls(marks, tuple(map(tuple, groups.values())), codes)
+
+    def __call__(self, x: Array) -> Array:
+        """Whether each is missing (n, J) in rows (n, d)."""
+        none = [(x[:, list(places)] == 0).all(axis=1) for places in self.levels]
+        found = [x[:, list(self.marks)] == 1, x[:, list(self.codes)] == NO_LEVEL]
+        return np.column_stack([*found, *none])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MissingFactors:
+    """Factors of the variance of the noise, for each set of inputs that is missing."""
+
+    inputs: MissingInputs
+    sets: Array  # (P, J) bool: sets that have a factor of their own
+    factors: Float64  # (P + 1, T): those, and that of any other set
+
+    @classmethod
+    def found(cls, inputs: MissingInputs, sample: Float64, left: LeftOut) -> MissingFactors | None:
+        """From left-out rows [x, y, w]; None where rows with all inputs are not told apart.
+
+        A set with at least 40 rows has its own factor, and the others have one together.
+        """
+        t = left.residual.shape[1]
+        missing, noise = inputs(sample[:, : -t - 1]), left.noise / sample[:, -1:]
+        if not missing.any() or not (noise > 0).all():
+            return None
+        enough = ((left.residual / NORMAL) ** 2 - left.variance) / noise  # a factor as large
+        sets, which, counts = np.unique(missing, axis=0, return_inverse=True, return_counts=True)
+        is_own = counts >= FEWEST
+        groups = [which == own for own in np.flatnonzero(is_own)]
+        rest, some = ~is_own[which], missing.any(axis=1)
+        groups.append(rest if rest.sum() >= FEWEST else some)
+        n = np.array([group.sum() for group in groups])
+        whole = np.flatnonzero(~sets[is_own].any(axis=1))
+        if not len(whole) or n[-1] < FEWEST:
+            return None
+        reach = [np.quantile(enough[group], COVERAGE, axis=0) for group in groups]
+        factors = np.maximum(reach, 0.0)
+        error, logs = 2 * SPREAD / np.sqrt(n)[:, None], np.log(np.maximum(factors, LEAST))
+        first = int(whole[0])
+        apart = np.abs(logs - logs[first]) > SURE * np.hypot(error, error[first])
+        return cls(inputs, sets[is_own], factors) if apart.any() else None
+
+    def __call__(self, x: Array) -> Float64:
+        """Factors (n, T) of rows (n, d)."""
+        missing = self.inputs(x)
+        which = np.full(len(x), len(self.sets))
+        for place, own in enumerate(self.sets):
+            which[(missing == own).all(axis=1)] = place
+        return np.asarray(self.factors[which])
+
+    @property
+    def width(self) -> int:
+        """T."""
+        return int(self.factors.shape[1])
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """What a store keeps."""
+        return {"missing_sets": self.sets.astype(np.int64), "missing_factors": self.factors}
+
+    @classmethod
+    def restored(cls, columns: Columns, arrays: Any) -> MissingFactors | None:
+        """From what a store kept; None where it kept none."""
+        if "missing_sets" not in arrays:
+            return None
+        sets = np.asarray(arrays["missing_sets"]).astype(bool)
+        return cls(MissingInputs.of(columns), sets, np.asarray(arrays["missing_factors"]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoisyStd:
+    """x ↦ g(x) with the noise in its last T columns, standard deviations of y, times factors."""
+
+    function: RowFunction
+    of_f: RowFunction
+    """x ↦ the standard deviation (T) without noise."""
+    factors: MissingFactors
+
+    @property
+    def width(self) -> int:
+        """That of g."""
+        return self.function.width
+
+    def __call__(self, x: Array) -> Float64:
+        """Values (n, width) of rows (n, d)."""
+        found, known = np.array(self.function(x)), self.of_f(x) ** 2
+        at = slice(found.shape[1] - known.shape[1], None)
+        noise = np.maximum(found[:, at] ** 2 - known, 0.0)
+        found[:, at] = np.sqrt(known + self.factors(x) * noise)
+        return found
+
+    def for_rows(self, count: int) -> NoisyStd:
+        """The same for so many rows in all, in calls of any size."""
+        return replace(
+            self, function=for_rows(self.function, count), of_f=for_rows(self.of_f, count)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class MissingNoiseAnswer:
+    """A process whose noise depends on which inputs of a row are missing.
+
+    Its methods are those of a :class:`~rff_stream.families.protocol.Process`.
+    """
+
+    process: Process
+    factors: MissingFactors
+
+    @property
+    def target_origin(self) -> Float64:
+        """(T,)."""
+        return np.asarray(self.process.target_origin)
+
+    def mean(self) -> RowFunction:
+        return self.process.mean()
+
+    def slopes(self) -> Slopes:
+        return self.process.slopes()
+
+    def std(self, noise: bool) -> RowFunction:
+        return self._noisy(self.process.std(noise), noise)
+
+    def mean_and_std(self, noise: bool) -> RowFunction | None:
+        both = self.process.mean_and_std(noise)
+        return None if both is None else self._noisy(both, noise)
+
+    def covariance(self, x: Array, noise: bool) -> Float64:
+        found = self.process.covariance(x, False)
+        if noise:
+            places, of_y = np.arange(len(x)), self.process.covariance(x, True)
+            own = (of_y - found)[:, places, places]
+            found[:, places, places] += self.factors(x).T * own
+        return found
+
+    def draws(self, n_samples: int, seed: int) -> RowFunction:
+        return self.process.draws(n_samples, seed)
+
+    def leave_one_out(self, sample: Float64) -> Float64:
+        return self.process.leave_one_out(sample)
+
+    def left_out(self, sample: Float64) -> LeftOut:
+        found = self.process.left_out(sample)
+        own = self.factors(sample[:, : -found.residual.shape[1] - 1])
+        return replace(found, noise=own * found.noise)
+
+    def state(self, tests: Sequence[Any], n_rows: int, fraction: float) -> HeldOutError:
+        return self.process.state(tests, n_rows, fraction)
+
+    def attributes(self, flat: bool) -> dict[str, Any]:
+        """Those of the process."""
+        return self.process.attributes(flat)
+
+    def pack(self) -> Packed:
+        """The process, and the factors."""
+        return self.process.pack().with_arrays(self.factors.arrays)
+
+    def _noisy(self, function: RowFunction, noise: bool) -> RowFunction:
+        return NoisyStd(function, self.process.std(False), self.factors) if noise else function
+
+
+def with_missing_noise(process: Process, columns: Columns, sample: Float64) -> Process:
+    """The process with noise by what is missing, where left-out rows tell it apart."""
+    inputs = MissingInputs.of(columns)
+    if not columns.fills or not len(sample) or not inputs(sample[:, : len(columns.inputs)]).any():
+        return process
+    factors = MissingFactors.found(inputs, sample, process.left_out(sample))
+    return process if factors is None else MissingNoiseAnswer(process, factors)
