@@ -67,7 +67,7 @@ def plan(
 )  # fmt: skip
 @click.option(
     "--by", metavar="COLUMN",
-    help="Every label of this column is a batch, which update --by COLUMN knows.",
+    help="Every label is a batch, COLUMN=LABEL, which update --by knows and forget takes out.",
 )  # fmt: skip
 @arguments.overwrite
 @arguments.dry_run

@@ -15,9 +15,9 @@ from rff_stream.errors import ModelError
 from rff_stream.execution import Reading
 from rff_stream.execution.leaves import Leaf
 from rff_stream.label_forms import text_of
-from rff_stream.model.fitted import UNREAD, Ledger
+from rff_stream.model.fitted import UNREAD, CountedBatch, Ledger
 from rff_stream.model.input_rows import Opened
-from rff_stream.model.recipe import PassRequest, Recipe
+from rff_stream.model.recipe import PassRequest, PassResult, Recipe
 from rff_stream.sources import Selection, Source
 from rff_stream.sources.container_types import is_sparse
 from rff_stream.sources.growth import record_of, whole_content
@@ -101,6 +101,21 @@ def with_labels(
     else:
         known = dict.fromkeys((batch_of_label(by, label) for label in labels), UNREAD)
     return ledger + Ledger(batches=known)
+
+
+def batches_of_labels(ledger: Ledger, by: Any, done: PassResult) -> tuple[CountedBatch, ...]:
+    """Every label of a pass as a batch, the first with what else is known of all rows.
+
+    Rows that were read and do not count are of no label: they are counted with the first.
+    """
+    lost = done.seen - sum(part.n for part in done.groups.values())
+    found: list[CountedBatch] = []
+    for label, part in done.groups.items():
+        name = batch_of_label(by, label)
+        of_all = Ledger() if found else replace(ledger, batches={})
+        own = of_all + Ledger(batches={name: ledger.batches[name]})
+        found.append(CountedBatch(name, {label: part}, part.n + (0 if found else lost), own))
+    return tuple(found)
 
 
 def batch_of_label(by: Any, label: Any) -> str:

@@ -19,7 +19,7 @@ from rff_stream.execution.threads import threads_of_solve
 from rff_stream.families import MapParameters
 from rff_stream.features import FeatureMap
 from rff_stream.features.base import MAP
-from rff_stream.model.counted_rows import grows, ledger_of, with_labels
+from rff_stream.model.counted_rows import batches_of_labels, grows, ledger_of, with_labels
 from rff_stream.model.file_batches import are_apart, files_of, first_files, read_files
 from rff_stream.model.fitted import CHOSEN, CountedBatch, Fitted
 from rff_stream.model.input_rows import Opened, open_counted
@@ -78,6 +78,8 @@ def fit(
     else:
         done = recipe.read(request)
     counted = with_labels(counted, request, data, done.groups)
+    if batch is True and counted.batches:
+        batches = batches_of_labels(counted, data.by, done)
     if together:
         counted = replace(counted, records=())  # rows are those of several files
     for each in new:

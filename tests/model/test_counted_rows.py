@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import zipfile
 from collections.abc import Callable
@@ -517,6 +518,27 @@ def test_the_same_groups_count_once(tmp_path: Path) -> None:
     path = str(tmp_path / "t.zarr")
     model = ridge(length_scale=20.0).fit(path, "y", inputs=["x"], by="g")
     assert model.update(path, by="g").n_rows_ == 400  # 800 before
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_every_label_of_a_fit_can_be_forgotten(tmp_path: Path, saved: bool) -> None:
+    rows = table(60, 0)
+    rows.loc[3, "u"] = np.nan
+    model = ridge(n_components=16, missing_rows="drop", features="whole")
+    model.fit(rows, "a", inputs=["u", "v"], by="g", batch=True)
+    names = [f"g={i}" for i in range(6)]
+    if saved:
+        model.save(tmp_path / "m.zarr", moments=True)
+        model = rs.load(tmp_path / "m.zarr").set_params(progress=False)
+        assert [each.id for each in rs.MomentStore.open(tmp_path / "m.zarr").batches()] == names
+    assert (model.n_rows_, model.n_missing_) == (59, 1)
+    assert model.update(rows, by="g").n_rows_ == 59
+    with pytest.warns(UserWarning, match="made from") if saved else contextlib.nullcontext():
+        model.forget("g=2", "g=4")
+    left = ridge(features=model.features_, alpha=1e-3, missing_rows="drop")
+    left.fit(rows[~rows.g.isin([2, 4])], "a", inputs=["u", "v"])
+    np.testing.assert_allclose(model.predict(rows[4:]), left.predict(rows[4:]), atol=1e-9)
+    assert (model.n_rows_, model.n_missing_) == (39, 1)
 
 
 def test_all_values_of_a_named_batch_are_compared() -> None:
