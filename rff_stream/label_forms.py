@@ -10,6 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+def is_absent(label: Any) -> bool:
+    """Whether a label is missing: None, NaN, NaT, or NA of pandas, which equals nothing."""
+    same = label is not None and label == label
+    return not (isinstance(same, bool | np.bool_) and bool(same))
+
+
 def canonical(label: Any) -> Any:
     """A label as a key: a plain value, whole numbers as int, times as text."""
     if isinstance(label, np.datetime64) or hasattr(label, "isoformat"):

@@ -13,6 +13,7 @@ import numpy as np
 
 from rff_stream._array import Array
 from rff_stream.errors import DataError
+from rff_stream.label_forms import is_absent
 from rff_stream.sources import Selection, kind_of, table_of
 from rff_stream.sources.container_types import check_index, is_from, is_names, plain_array
 from rff_stream.sources.rows import Labels, check_ends
@@ -169,7 +170,7 @@ def labels_beside(estimator: Any, data: Selection) -> tuple[Array, Array]:
     y = column_or_1d(own, warn=True)
     y = times_as_labels(y.astype(object) if y.dtype.kind == "T" else y)
     check_consistent_length(data.X, y)
-    there = np.array([label is not None and label == label and label != "" for label in y], bool)
+    there = np.array([not is_absent(label) and label != "" for label in y], bool)
     if estimator.missing_rows == "error" and not there.all():
         raise ValueError(
             f"Input y contains NaN, None or '': {(~there).sum()} labels are missing. Leave such "
@@ -190,7 +191,7 @@ def times_as_labels(y: Array) -> Array:
         return Labels()(y)
     if y.dtype.kind != "O":
         return y
-    there = [label for label in y.tolist() if label is not None and label == label]
+    there = [label for label in y.tolist() if not is_absent(label)]
     times = all(hasattr(label, "isoformat") or isinstance(label, timedelta) for label in there)
     return Labels()(y) if there and times else y
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError
-from rff_stream.label_forms import texts_of
+from rff_stream.label_forms import is_absent, texts_of
 from rff_stream.sources.container_types import KindError
 from rff_stream.sources.protocol import LARGEST, SLAB_ROWS, Columns, Rows
 
@@ -156,8 +156,7 @@ class Labels:
         check_ends(found)
         missing = np.isnat(found) if found.dtype.kind == "M" else np.zeros(found.shape, bool)
         if found.dtype.kind in "OT":
-            absent = [v is None or v != v for v in found.ravel()]
-            missing = np.array(absent, bool).reshape(found.shape)
+            missing = np.array([*map(is_absent, found.ravel())], bool).reshape(found.shape)
         texts = texts_of(found)
         if not missing.any():
             return texts

@@ -407,6 +407,12 @@ def test_missing_labels_are_dropped_or_named(rng):
         rs.KernelClassifier(**QUIET).fit(X, names)
     model = rs.KernelClassifier(missing_rows="drop", **QUIET).fit(X, names)
     assert (model.n_rows_, model.n_missing_) == (99, 1)
+    names[3] = pd.NA
+    model = rs.KernelClassifier(missing_rows="drop", **QUIET).fit(X, names)
+    assert (model.n_rows_, model.n_missing_, model.classes_.tolist()) == (99, 1, ["a", "b"])
+    found = rs.KernelRidge(missing_rows="drop", n_components=16, progress=False)
+    assert found.fit(X, X[:, 0], by=names).n_rows_ == 99
+    names[3] = None
     text = np.where(names == None, "", names).astype(str)  # noqa: E711 -- as in a frame or a file
     for labels in (text, np.array(text.tolist(), np.dtypes.StringDType())):
         model = rs.KernelClassifier(missing_rows="drop", **QUIET).fit(X, labels)
