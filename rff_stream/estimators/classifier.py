@@ -74,7 +74,8 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         rows, 16 runs per fold: use it if neighbouring rows are correlated.
     class_weight : mapping of label to float, "balanced" or None
         Factors of row weights. "balanced" is Σw/(C Σw of the class). It needs no further read,
-        but sums for every class: C times the memory.
+        but sums for every class: C times the memory. A factor is no number of rows, as a weight is:
+        probabilities are smoothed by the rows that there are.
     cv : int, default=5
         Folds of ``alpha="cv"``, as in :class:`KernelRidge`.
     max_passes : int, default=100

@@ -79,28 +79,37 @@ class MissingFactors:
     def found(cls, inputs: MissingInputs, sample: Float64, left: LeftOut) -> MissingFactors | None:
         """From left-out rows [x, y, w]; None where rows with all inputs are not told apart.
 
-        A set with at least 40 rows has its own factor, and the others have one together.
+        A set with at least 40 rows has its own factor if it is told apart from them; the others
+        have one together.
         """
         t = left.residual.shape[1]
         missing, noise = inputs(sample[:, : -t - 1]), left.noise / sample[:, -1:]
-        if not missing.any() or not (noise > 0).all():
+        some: Array = np.any(missing, axis=1)
+        whole: Array = ~some
+        if min(some.sum(), whole.sum()) < FEWEST or not (noise > 0).all():
             return None
         enough = ((left.residual / NORMAL) ** 2 - left.variance) / noise  # a factor as large
+
+        def factor(rows: Array) -> Float64:
+            return np.maximum(np.quantile(enough[rows], COVERAGE, axis=0), 0.0)
+
+        of_whole = factor(whole)
+
+        def is_apart(rows: Array) -> bool:
+            ratio = np.maximum(factor(rows), LEAST) / np.maximum(of_whole, LEAST)
+            error = 2 * SPREAD * np.sqrt(1 / rows.sum() + 1 / whole.sum())
+            return bool((abs(np.log(ratio)) > SURE * error).any())
+
         sets, which, counts = np.unique(missing, axis=0, return_inverse=True, return_counts=True)
-        is_own = counts >= FEWEST
-        groups = [which == own for own in np.flatnonzero(is_own)]
-        rest, some = ~is_own[which], missing.any(axis=1)
-        groups.append(rest if rest.sum() >= FEWEST else some)
-        n = np.array([group.sum() for group in groups])
-        whole = np.flatnonzero(~sets[is_own].any(axis=1))
-        if not len(whole) or n[-1] < FEWEST:
+        large = np.flatnonzero(sets.any(axis=1) & (counts >= FEWEST))
+        apart = [place for place in large.tolist() if is_apart(which == place)]
+        own: list[Array] = [whole, *(which == place for place in apart)]
+        rest = some & ~np.isin(which, apart)
+        rest = rest if rest.sum() >= FEWEST else some
+        if len(own) == 1 and not is_apart(rest):
             return None
-        reach = [np.quantile(enough[group], COVERAGE, axis=0) for group in groups]
-        factors = np.maximum(reach, 0.0)
-        error, logs = 2 * SPREAD / np.sqrt(n)[:, None], np.log(np.maximum(factors, LEAST))
-        first = int(whole[0])
-        apart = np.abs(logs - logs[first]) > SURE * np.hypot(error, error[first])
-        return cls(inputs, sets[is_own], factors) if apart.any() else None
+        kept = np.array([missing[rows][0] for rows in own])
+        return cls(inputs, kept, np.array([factor(rows) for rows in (*own, rest)]))
 
     def __call__(self, x: Array) -> Float64:
         """Factors (n, T) of rows (n, d)."""
