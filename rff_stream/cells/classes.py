@@ -9,6 +9,7 @@ pays. Of few rows, scores by maps that were searched without them have as much o
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -77,6 +78,9 @@ class CellLogOdds:
 
     def slopes(self) -> Slopes:
         return CellScores(self.posterior, self.calibration, self.beside).slopes
+
+    def __sizeof__(self) -> int:
+        return sys.getsizeof(self.posterior)
 
     def attributes(self) -> dict[str, Any]:
         """α and df are those of the trees, averaged."""

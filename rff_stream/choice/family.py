@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -101,6 +102,9 @@ class ChoiceAnswer:
     def target_origin(self) -> Float64:
         """(T,)."""
         return np.asarray(next(iter(self.processes.values())).target_origin)
+
+    def __sizeof__(self) -> int:
+        return sum(map(sys.getsizeof, self.processes.values()))
 
     def mean(self) -> RowFunction:
         alone = self._alone()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -79,6 +80,9 @@ class ClassAnswer:
     def slopes(self) -> Slopes:
         """x ↦ the slopes of the scores (d, K)."""
         return self.log_odds.slopes()
+
+    def __sizeof__(self) -> int:
+        return sys.getsizeof(self.log_odds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,6 +8,7 @@ deviations. The deviation of the function stays: of a level that was never seen 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -224,6 +225,9 @@ class MissingNoiseAnswer:
     def pack(self) -> Packed:
         """The process, and the factors."""
         return self.process.pack().with_arrays(self.factors.arrays)
+
+    def __sizeof__(self) -> int:
+        return sys.getsizeof(self.process)
 
     def _noisy(self, function: RowFunction, noise: bool) -> RowFunction:
         return NoisyStd(function, self.process.std(False), self.factors) if noise else function

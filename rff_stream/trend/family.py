@@ -13,6 +13,7 @@ Rasmussen & Williams 2006, section 2.7 (explicit basis functions).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -187,6 +188,9 @@ class TrendAnswer:
     def pack(self) -> Packed:
         """The process; the line is that of the map."""
         return self.process.pack()
+
+    def __sizeof__(self) -> int:
+        return sys.getsizeof(self.process)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from rff_stream.cells.family import CellFamily
 from rff_stream.errors import ModelError
 from rff_stream.families import family_of
 from rff_stream.features.base import MAPS
+from rff_stream.features.linear_trend import LinearTrend
 from rff_stream.grid.family import GridFamily
+from rff_stream.trend.family import TrendAnswer
 from rff_stream.whole.family import WholeFamily
 
 CELLS = rs.Cells(n_components=8, n_trees=2, n_cells=2)
@@ -85,3 +88,28 @@ def test_moments_of_cells_are_collected_too(rng: Any) -> None:
     found = rs.collect(model.features_, X, y, row=model.moments_.row, progress=False)
     assert found.n == 400
     np.testing.assert_array_equal(found.sums, model.moments_.sums)
+
+
+@pytest.mark.parametrize("kind", ["cells", "mean of two", "beside a line", "classes"])
+def test_an_answer_of_cells_says_how_many_bytes_it_holds(rng: Any, kind: str) -> None:
+    """Plans of later reads count them."""
+    X = rng.normal(size=(1500, 2))
+    y, cells = np.sin(X[:, 0]), rs.Cells(32, 2, 4)
+    quiet: Any = {"length_scale": 1.0, "random_state": 0, "progress": False}
+    if kind == "classes":
+        model: Any = rs.KernelClassifier(features=cells, **quiet).fit(X, y > 0)
+    else:
+        own = rs.Candidates((cells, rs.Cells(48, 2, 2))) if kind == "mean of two" else cells
+        model = rs.GaussianProcessRegressor(features=own, **quiet).fit(X, y)
+    answer: Any = model._fitted.answer
+    parts = {
+        "cells": lambda: [answer],
+        "mean of two": lambda: answer.processes.values(),
+        "beside a line": lambda: [answer],
+        "classes": lambda: [answer.log_odds],
+    }[kind]()
+    held = [sum(array.nbytes for array in each.posterior.arrays().values()) for each in parts]
+    if kind == "beside a line":
+        line = LinearTrend(np.zeros(2), np.ones((2, 1)), np.eye(2), np.ones(1))
+        answer = TrendAnswer(answer, line)
+    assert sys.getsizeof(answer) > sum(held) / 2 > 10_000
