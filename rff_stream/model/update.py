@@ -132,12 +132,11 @@ def warn_of_rows_again(fitted: Fitted, added: Sequence[CountedBatch], later: Lat
 
     Not where rows were named: other names are other batches.
     """
-    named = later.batch is not None or later.by is not None
-    for batch in added:
-        if named or fitted.total is None or not batch.groups:
-            continue
-        later = functools.reduce(operator.add, batch.groups.values()).sample
-        share, of = fitted.total.sample.share_in(later)
+    if later.batch is not None or later.by is not None or fitted.total is None:
+        return
+    for batch in (each for each in added if each.groups):
+        sample = functools.reduce(operator.add, (part.sample for part in batch.groups.values()))
+        share, of = fitted.total.sample.share_in(sample)
         if of >= FEWEST_AGAIN and share >= AGAIN:
             warn(
                 f"{share:.0%} of {of:,} sampled rows that were counted before stand at the same "
