@@ -101,7 +101,7 @@ n_missing_, plan_
     Far from the data the standard deviation of a map with R columns is too small (d=5, R=1024,
     six length-scales away: .345; the exact process has .896). Increase R there, or use
     ``features="local"``. :meth:`predict_interval` is no remedy: its width is the same for all rows
-    that have the same inputs.
+    in which the same inputs are missing, or none.
 
     References
     ----------
@@ -171,7 +171,7 @@ n_missing_, plan_
             of weight 1; the noise of weight w has 1/w of this variance. That of one map is
             ``noise_variance_``; cells have noises about it, calibrated on left-out rows. With
             ``missing_rows="indicate"`` rows without an input have a noise of their own, where
-            left-out rows tell it: that of 95 % within 1.96 standard deviations.
+            left-out rows differ enough: 95 % of them are then within 1.96 standard deviations.
             False: the standard deviation or covariance of f.
 
         Returns
@@ -228,9 +228,10 @@ n_missing_, plan_
         """Interval (lower, upper) of a new y, from leave-one-out residuals: the jackknife.
 
         ŷ ± q with q the ⌈(m + 1)·coverage⌉-th smallest residual ``|y − ŷ₋ᵢ|`` of the m rows of the
-        row sample, and times the standard deviation where that depends on missing inputs (q is then
-        in its units). It needs no assumption about the noise. It assumes that rows are
-        exchangeable, that one row hardly changes the map and the penalty, and ``sample_rows`` > 0.
+        row sample. Where the noise depends on what is missing, residuals are divided by standard
+        deviations, and q is multiplied by that of the row. It needs no assumption about the noise.
+        It assumes that rows are exchangeable, that one row hardly changes the map and the penalty,
+        and ``sample_rows`` > 0.
         The coverage is asymptotic in n (Steinberger & Leeb 2023); for few rows there is no
         guarantee, unlike for jackknife+ or a split (Barber et al. 2021). All rows chose the
         penalty, so the next larger residual is used. Coverage over 200 seeds with
