@@ -113,7 +113,7 @@ def batches_of_labels(ledger: Ledger, by: Any, done: PassResult) -> tuple[Counte
     for label, part in done.groups.items():
         name = batch_of_label(by, label)
         of_all = Ledger() if found else replace(ledger, batches={})
-        own = of_all + Ledger(batches={name: ledger.batches[name]})
+        own = of_all + Ledger(batches={name: ledger.batches.get(name, UNREAD)})  # may be new
         found.append(CountedBatch(name, {label: part}, part.n + (0 if found else lost), own))
     return tuple(found)
 
