@@ -147,9 +147,8 @@ def batch_meant(fitted: Fitted, data: Selection, live: dict[str, int]) -> str | 
         return None
     own = {file: id for id, each in labels.items() for file in each.get("files", {})}
     ledger = {f: each["files"][f] for each in labels.values() for f in each.get("files", {})}
-    if CountedFiles(ledger).new_among(files, data.storage_options, replaces=True).new:
-        return None
-    return next((own[f] for f, said in ledger.items() if said["name"] == files[0].name), None)
+    known = CountedFiles(ledger).id_of(files[0], data.storage_options)
+    return None if known is None else own[known]
 
 
 def labels_of(fitted: Fitted) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rff_stream.arguments import Rule, is_string
@@ -36,23 +36,25 @@ is saved; with more files they are one batch."""
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A file whose content was not counted."""
+    """A file whose content is not counted under its name."""
 
     file: DataFile
     digest: str
+    id: str
+    """Of its batch: name and content, so that a name may come again with other content."""
+    counted: tuple[str, ...] = ()
+    """Ids of the files of this name that count."""
     replaces: tuple[str, ...] = ()
-    """Ids of the batches that count an earlier content of it."""
-
-    @property
-    def id(self) -> str:
-        """Of its batch: name and content, so that a name may come again with other content."""
-        return f"{self.file.name}@{self.digest[:12]}"
+    """Ids of these contents, where no file has them any more."""
+    is_copy: bool = False
+    """Whether its rows count under another name, so that they are not counted again."""
 
     @property
     def ledger(self) -> Ledger:
         """What is known of it when it was counted."""
         said = {"name": self.file.name, "digest": self.digest, "stamp": self.file.stamp}
-        return Ledger(files={self.id: said})
+        before = {"replaces": list(self.replaces)} if self.replaces else {}
+        return Ledger(files={self.id: said | before})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +68,18 @@ class FoundFiles:
 
 @dataclass(frozen=True, slots=True)
 class CountedFiles:
-    """Files that a model knows; by id, as in :attr:`Ledger.files`."""
+    """Files that a model knows; by id, as in :attr:`Ledger.files`.
 
-    files: Mapping[str, Mapping[str, str]]
+    A content counts once, under whatever names files have it. A file counts no more when other
+    content stands under its name and no file has the old one.
+    """
+
+    files: Mapping[str, Mapping[str, Any]]
     forgotten: Collection[str] = ()
-    """Ids of those that count no more: they are not counted again while their content is the
-    same."""
-    holders: Mapping[str, str] = field(default_factory=dict)
-    """By id, the batch of the store that counts it."""
+    """Ids of those that count no more. One that was forgotten by name is not counted again while
+    its content is the same, and one that was replaced is when its content comes back."""
+    together: Collection[str] = ()
+    """Ids of those whose rows are in one sum with others, which cannot be taken apart."""
 
     def new_among(
         self, files: Sequence[DataFile], options: Mapping[str, Any] | None, *, replaces: bool
@@ -82,36 +88,82 @@ class CountedFiles:
 
         A file that had no rows is replaced without being asked for.
 
-        Raises DataError: a file that counts has changed, and it is not to be replaced.
+        Raises DataError: a file that counts has changed, and it is not to be replaced, or its rows
+        cannot be taken out.
         """
-        stamps = {(each["name"], each["stamp"]) for each in self.files.values()}
-        contents = {each["digest"] for each in self.files.values()}
-        counted: dict[str, list[str]] = {}
-        with_rows: set[str] = set()
-        for id, each in self.files.items():
-            if id not in self.forgotten:
-                with_rows.update(() if "empty" in each else (each["name"],))
-                counted.setdefault(each["name"], []).append(self.holders.get(id, id))
-        new, known, waiting, changed = [], [], [], []
-        for file in files:
-            if (file.name, file.stamp) in stamps:
+        found, waiting = self._contents(files, options)
+        here = {digest for _, digest in found}
+        live = {id: each for id, each in self.files.items() if id not in self.forgotten}
+        counted = {each["digest"] for each in live.values()}
+        new: list[NewFile] = []
+        known: list[str] = []
+        changed: dict[str, bool] = {}  # whether its rows can be taken out
+        for file, digest in found:
+            own = {id: each for id, each in live.items() if each["name"] == file.name}
+            left = {each["digest"] for each in own.values()} - here
+            gone = [id for id, each in live.items() if each["digest"] in left]
+            same = any(each["digest"] == digest for each in own.values())
+            if same or (not gone and (digest in counted or self._stays_out(digest))):
                 known.append(file.name)
-            elif not is_complete(file, options):
-                waiting.append(file.name)
-            elif (content := content_of_file(file, options)) in contents:
-                known.append(file.name)
-            else:
-                contents.add(content)
-                before = tuple(counted.get(file.name, ()))
-                new.append(NewFile(file, content, before))
-                changed += [file.name] if file.name in with_rows else []
+                continue
+            with_rows = [id for id in gone if "empty" not in live[id]]
+            apart = tuple(id for id in gone if id not in self.together)
+            id, is_copy = self._id_of(file, digest), digest in counted
+            new.append(NewFile(file, digest, id, tuple(own), apart, is_copy))
+            counted.add(digest)
+            if with_rows:
+                changed[file.name] = not any(id in self.together for id in with_rows)
         if changed and not replaces:
             raise DataError(
-                f"{list_names(changed)} changed after it was counted. The model still counts the "
-                "old content, and nothing new was counted. Count the new content in its place "
+                f"{list_names(list(changed))} changed after it was counted. The model still counts "
+                "the old content, and nothing new was counted. Count the new content in its place "
                 "with replace=True, or put the old file back."
             )
+        fixed = [name for name, can_go in changed.items() if not can_go]
+        if fixed:
+            raise DataError(
+                f"{list_names(fixed)} changed after it was counted, and its rows are in one sum "
+                "with those of other files (of a fit, or compacted), which cannot be taken apart. "
+                "Nothing new was counted. Put the old file back, or fit all files again."
+            )
         return FoundFiles(tuple(new), tuple(known), tuple(waiting))
+
+    def id_of(self, file: DataFile, options: Mapping[str, Any] | None) -> str | None:
+        """The id under which the content of a file counts; None where it does not."""
+        contents, _ = self._contents([file], options)
+        same = [
+            ("empty" in each, each["name"] != file.name, id)
+            for _, digest in contents
+            for id, each in self.files.items()
+            if each["digest"] == digest and id not in self.forgotten
+        ]
+        return min(same)[-1] if same else None
+
+    def _contents(
+        self, files: Sequence[DataFile], options: Mapping[str, Any] | None
+    ) -> tuple[list[tuple[DataFile, str]], list[str]]:
+        """Complete files with their digests, as their stamps or bytes tell them; and the others."""
+        stamped = {(each["name"], each["stamp"]): each["digest"] for each in self.files.values()}
+        found, waiting = [], []
+        for file in files:
+            digest = stamped.get((file.name, file.stamp))
+            if digest is None and not is_complete(file, options):
+                waiting.append(file.name)
+            else:
+                found.append((file, digest or content_of_file(file, options)))
+        return found, waiting
+
+    def _stays_out(self, digest: str) -> bool:
+        """Whether a content that does not count was forgotten by name, and not replaced."""
+        replaced = {id for each in self.files.values() for id in each.get("replaces", ())}
+        out = [id for id in self.forgotten if self.files[id]["digest"] == digest]
+        return bool(out) and not any(id in replaced for id in out)
+
+    def _id_of(self, file: DataFile, digest: str) -> str:
+        """An id that no batch has had: of a content that comes again, with a number."""
+        id = f"{file.name}@{digest[:12]}"
+        before = sum(each == id or each.startswith(f"{id}+") for each in self.files)
+        return f"{id}+{before}" if before else id
 
 
 def read_file(
@@ -121,7 +173,7 @@ def read_file(
     by = fitted.labels_by
     with naming(new.file):
         opened = recipe.open_more(fitted, replace(data, X=new.file.path, by=by))
-        if opened.source.n_rows == 0:
+        if new.is_copy or opened.source.n_rows == 0:
             groups: dict[Any, Any] = {None: fitted.family.zero(fitted.features, row, recipe.order)}
             said = {**new.ledger.files[new.id], "empty": "yes"}
             return CountedBatch(new.id, groups, 0, Ledger(files={new.id: said}))

@@ -43,16 +43,16 @@ class Ledger:
     :mod:`rff_stream.sources.growth`."""
     batches: Mapping[str, str] = field(default_factory=dict)
     """Hash of the content of every named batch; rows without a name are under their hash."""
-    files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Of every file, by its id, its name, the digest of its content, and its stamp; see
-    :mod:`rff_stream.sources.data_files`."""
+    files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Of every file, by its id, its name, the digest of its content, its stamp, and the ids of
+    files whose place it took; see :mod:`rff_stream.sources.data_files`."""
 
     @classmethod
     def of(cls, labels: Iterable[Mapping[str, Any]]) -> Self:
         """A hash of the labels of some batches, whatever their order."""
         records: list[Mapping[str, Any]] = []
         batches: dict[str, str] = {}
-        files: dict[str, Mapping[str, str]] = {}
+        files: dict[str, Mapping[str, Any]] = {}
         for each in labels:
             records += each.get("records", ())
             batches |= each.get("batches", {})

@@ -270,9 +270,10 @@ def ingest(recipe: Recipe, fitted: Fitted, store: MomentStore, later: LaterRows)
 def new_files(store: MomentStore, later: LaterRows, files: Sequence[DataFile]) -> FoundFiles:
     """Which of these files a store has not counted."""
     ever, gone = store.ever(), store.log.current().gone
-    held = {file: id for id, labels in ever.items() for file in labels.get("files", {})}
-    forgotten = {file for file, id in held.items() if id in gone and gone[id].op == "forget"}
-    counted = CountedFiles(Ledger.of(ever.values()).files, forgotten, held)
+    held = {id: labels.get("files", {}) for id, labels in ever.items()}
+    forgotten = {f for id in held if id in gone and gone[id].op == "forget" for f in held[id]}
+    together = {f for id in held if id in gone or [*held[id]] != [id] for f in held[id]}
+    counted = CountedFiles(Ledger.of(ever.values()).files, forgotten, together)
     return counted.new_among(files, later.data.storage_options, replaces=later.replaces)
 
 
@@ -285,9 +286,9 @@ def count_file(
     def still(ever: Mapping[str, Mapping[str, Any]]) -> bool:
         """Nobody counted another content under this name since it was looked for."""
         return not any(
-            each["name"] == new.file.name
-            for id in store.log.state.live.keys() - set(new.replaces)
-            for each in ever[id].get("files", {}).values()
+            each["name"] == new.file.name and file not in new.counted
+            for id in store.log.state.live
+            for file, each in ever[id].get("files", {}).items()
         )
 
     forget_in(store, [id for id in new.replaces if id in store])
@@ -299,7 +300,9 @@ def add_files(
     recipe: Recipe, fitted: Fitted, later: LaterRows, files: Sequence[DataFile]
 ) -> Fitted:
     """A model in memory with the files that it has not counted."""
-    known = CountedFiles(fitted.ledger.files, fitted.forgotten)
+    apart = {each.id for each in fitted.batches if [*each.ledger.files] == [each.id]}
+    together = fitted.ledger.files.keys() - apart
+    known = CountedFiles(fitted.ledger.files, fitted.forgotten, together)
     options = later.data.storage_options
     found = known.new_among(files, options, replaces=later.replaces)
     added = [read_file(recipe, fitted, fitted.row, later.data, new) for new in found.new]

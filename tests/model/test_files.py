@@ -28,6 +28,9 @@ def small(data: Any, **choices: Any) -> Any:
     return ridge(**choices).fit(data, "t", inputs=["u", "v"])
 
 
+ignores_the_map = pytest.mark.filterwarnings("ignore:The feature map and origins")
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Four days."""
@@ -264,6 +267,72 @@ def test_what_is_forgotten_stays_so_until_its_content_changes(folder, stored, re
     write(folder / "d04.parquet", table(7))
     same(model.update(folder), 0, 1, 2, 3, 7)
     assert reads == {"d04.parquet": 2}
+
+
+@pytest.fixture(params=["stored", "in memory"])
+def model(request: pytest.FixtureRequest, folder: Path, stored: Path) -> Any:
+    """A model of the four days."""
+    return rs.load(stored) if request.param == "stored" else small(folder)
+
+
+@ignores_the_map
+def test_a_content_that_was_replaced_counts_again_when_it_is_put_back(folder, model):
+    write(folder / "d02.parquet", table(9))
+    same(model.update(folder, replace=True), 0, 1, 3, 9)
+    write(folder / "d02.parquet", table(2))
+    with pytest.raises(DataError, match=r"d02\.parquet.*changed"):
+        model.update(folder)
+    same(model.update(folder, replace=True), 0, 1, 2, 3)
+    same(model.update(folder), 0, 1, 2, 3)
+    write(folder / "d02.parquet", table(9))
+    same(model.update(folder, replace=True), 0, 1, 3, 9)
+
+
+def test_names_may_be_given_to_other_files(folder, model):
+    """As by log rotation: contents move on by a name, and the first name has a new one."""
+    for day in (3, 2, 1, 0):
+        (folder / f"d0{day}.parquet").rename(folder / f"d0{day + 1}.parquet")
+    write(folder / "d00.parquet", table(7))
+    same(model.update(folder), 0, 1, 2, 3, 7)
+    (folder / "d00.parquet").rename(folder / "first.parquet")
+    (folder / "d01.parquet").rename(folder / "d00.parquet")
+    (folder / "first.parquet").rename(folder / "d01.parquet")
+    same(model.update(folder), 0, 1, 2, 3, 7)
+
+
+@ignores_the_map
+def test_a_file_that_becomes_a_copy_of_another_counts_once(folder, model):
+    (folder / "d02.parquet").write_bytes((folder / "d03.parquet").read_bytes())
+    with pytest.raises(DataError, match=r"d02\.parquet.*changed"):
+        model.update(folder)
+    same(model.update(folder, replace=True), 0, 1, 3)
+    write(folder / "d03.parquet", table(8))
+    same(model.update(folder), 0, 1, 3, 8)
+    write(folder / "d02.parquet", table(2))
+    same(model.update(folder, replace=True), 0, 1, 2, 8)
+
+
+@ignores_the_map
+def test_what_was_forgotten_and_put_back_over_other_content_is_asked_for(folder, model):
+    model.forget("d02.parquet")
+    write(folder / "d02.parquet", table(9))
+    same(model.update(folder), 0, 1, 3, 9)
+    write(folder / "d02.parquet", table(2))
+    with pytest.raises(DataError, match=r"d02\.parquet.*changed"):
+        model.update(folder)
+    same(model.update(folder, replace=True), 0, 1, 2, 3)
+
+
+def test_rows_in_one_sum_with_others_are_not_replaced(folder, stored):
+    """They counted twice, in the sum and as a new batch."""
+    MomentStore.open(stored).compact()
+    model = rs.load(stored)
+    write(folder / "d02.parquet", table(9))
+    with pytest.raises(DataError, match=r"d02\.parquet.*in one sum.*fit all files again"):
+        model.update(folder, replace=True)
+    write(folder / "d02.parquet", table(2))
+    write(folder / "d04.parquet", table(4))
+    same(model.update(folder, replace=True), 0, 1, 2, 3, 4)
 
 
 def test_a_model_in_memory_forgets_the_files_of_its_fit(folder):
