@@ -162,7 +162,7 @@ def keep_sums(saved_at: ModelPlace, store: MomentStore) -> None:
     log, there = store.log, kept_sums(store.log)
     blocks = lasting_blocks(log, store.batches())
     if blocks and not there:
-        log.files.write(f"{SUMS}/zarr.json", group_metadata({}, SUMS))
+        log.files.create(f"{SUMS}/zarr.json", group_metadata({}, SUMS))  # another may be faster
     for name in blocks.keys() - there:
         ids = {batch.id for batch in blocks[name]}
         groups = sum_by_group(groups for _, groups in store.each(ids))

@@ -137,6 +137,18 @@ def test_a_sum_that_another_driver_removes_is_made_of_its_batches(
     assert same_moments(store.groups()[None], plain)
 
 
+def test_another_driver_may_keep_sums_first(tmp_path: Path) -> None:
+    """Its folder is there, and no sum in it yet: two watches of one model."""
+    path = tmp_path / "S"
+    store = new_store(path)
+    keep(store, path)
+    names = kept(path)
+    for name in names:
+        shutil.rmtree(path / "sums" / name)
+    keep(store, path)
+    assert kept(path) == names and store.verify().unnamed == []
+
+
 @pytest.mark.slow
 def test_sums_behind_a_url(reads: list[str]) -> None:
     url = f"memory://{uuid.uuid4().hex}/S"
