@@ -296,6 +296,10 @@ overwrite = click.option(
     "--overwrite", is_flag=True, help="Replace what exists there, when the new one is complete."
 )
 
+missing_chunks = click.option(
+    "--missing-chunks", type=click.Choice(["auto", "error", "fill"]),
+    help="auto: rows of an absent chunk are missing if its fill value means missing.",
+)  # fmt: skip
 ROWS = (
     names_option(
         "--dim", metavar="DIMS",
@@ -319,10 +323,7 @@ ROWS = (
         help="drop: leave out rows with NaN (land, gaps); indicate: a missing input is "
         "information. By default NaN is an error.",
     ),
-    click.option(
-        "--missing-chunks", type=click.Choice(["auto", "error", "fill"]),
-        help="auto: rows of an absent chunk are missing if its fill value means missing.",
-    ),
+    missing_chunks,
     storage_options,
 )  # fmt: skip
 

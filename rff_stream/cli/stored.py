@@ -131,6 +131,7 @@ def compact(model: str, gc: bool, storage_options: dict[str, Any] | None, as_jso
     help="Solve the model again after the rows are counted (a sum of all batches, one solve). "
     "Use --no-answer for many updates in a row: the model is then solved when it is loaded.",
 )
+@arguments.missing_chunks
 @arguments.machine
 @arguments.storage_options
 @arguments.dry_run
@@ -142,6 +143,7 @@ def update(
     by: str | None,
     replace: bool,
     answer: bool,
+    missing_chunks: str | None,
     machine: Machine,
     storage_options: dict[str, Any] | None,
     dry_run: bool,
@@ -177,7 +179,7 @@ def update(
     with computing(machine):
         for each in data:
             later = later_rows(each, batch, by, replace, storage_options)
-            found, store = count_in_store(model, later, **own)
+            found, store = count_in_store(model, later, **own, missing_chunks=missing_chunks)
             added |= {one.id: one.rows for one in found.added}
             known += found.known
             waiting += [found.waiting] if found.waiting else []

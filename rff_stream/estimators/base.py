@@ -623,6 +623,7 @@ def count_in_store(
     later: LaterRows,
     *,
     memory: int | None = None,
+    missing_chunks: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> tuple[Update, MomentStore]:
     """Count what is new in the model at a path, which is not solved for it."""
@@ -633,8 +634,8 @@ def count_in_store(
             "MomentStore.append, or fit a model with rff-stream fit --model."
         )
     model = estimator_in(store.header, store.arrays)
-    if memory is not None:
-        model.set_params(memory=memory)
+    given = {"memory": memory, "missing_chunks": missing_chunks}
+    model.set_params(**{name: each for name, each in given.items() if each is not None})
     fitted = read_unsolved(store.header, store.arrays)
     return ingest(model._recipe(), fitted, store, later), store
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from rff_stream._array import Array, digest
-from rff_stream.errors import DataError
+from rff_stream.errors import DataError, warn
 from rff_stream.label_forms import text_of
 from rff_stream.sources.protocol import Box, BoxCost, PlacesAlong, Reader, Rows, Source
 from rff_stream.sources.rows import as_text
@@ -261,11 +261,21 @@ def _find_written(
         return stop, ""
     there, chunk = variable.data.chunks_along(variable.dims.index(dim), start, stop)
     known = there.get((start - 1) // chunk, set()) if start else set()
-    for place in range(start // chunk, -(-stop // chunk)):
+    places = range(start // chunk, -(-stop // chunk))
+    for place in places:
         absent = sorted(known - there.get(place, set()))
         if absent:
             at = ".".join(map(str, absent[0])) or "its place"
-            return place * chunk, f"chunk {place} along {dim} at {at}"
+            words = f"chunk {place} along {dim} at {at}"
+            later = [p for p in places if p > place and absent[0] in there.get(p, set())]
+            if later:
+                warn(
+                    f"{variable.name!r} lacks {words}, though chunk {later[0]} is written there, "
+                    f"so its rows from {dim} {max(place * chunk, start)} on wait. A writer leaves "
+                    "out chunks whose values are all missing. If nobody is writing this one, "
+                    "count it with missing_chunks='fill'; else run again when it is there."
+                )
+            return place * chunk, words
     return stop, ""
 
 

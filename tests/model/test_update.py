@@ -16,11 +16,12 @@ from click.testing import CliRunner
 import rff_stream as rs
 from growing import counted_reads, days, fitted, grown, ridge
 from rff_stream.cli import main
-from rff_stream.errors import DataError, ModelError
+from rff_stream.errors import DataError, ModelError, NumericalWarning
 from rff_stream.estimators.base import count_in_store
 from rff_stream.model import update as updating
 from rff_stream.sources import Selection
 from rff_stream.store import MomentStore
+from toys import run
 
 
 @pytest.fixture
@@ -159,6 +160,23 @@ def test_rows_that_are_not_written_yet_wait(cube, stored):
     group["v"][35:37] = new["v"].values[5:]
     group["t"][35:37] = new["t"].values[5:]
     assert rs.load(stored).update(cube).n_rows_ == 37 * 8
+
+
+def test_a_chunk_that_later_ones_pass_is_told(tmp_path, cube, stored):
+    """A writer leaves out chunks of missing values: rows waited for ever, without a word."""
+    missing = days(30, 40)
+    missing["v"][:5] = np.nan
+    missing.to_zarr(cube, append_dim="time", consolidated=False)
+    assert not (Path(cube) / "v" / "c" / "6" / "0").exists()
+    model = rs.load(stored)
+    with pytest.warns(NumericalWarning, match=r"'v' lacks chunk 6.*chunk 7.*missing_chunks='fill'"):
+        model.update(cube)
+    assert model.n_rows_ == 30 * 8
+    model.set_params(missing_rows="drop").save(again := tmp_path / "N.zarr", moments=True)
+    model.set_params(missing_chunks="fill").update(cube)
+    assert model.n_rows_ == 35 * 8 and model.n_missing_ == 5 * 8
+    found = run("update", again, cube, "--missing-chunks", "fill", "--json")
+    assert json.loads(found.stdout)["n_rows"] == 35 * 8
 
 
 def test_a_chunk_made_longer_and_not_yet_written_waits(tmp_path, cube):
