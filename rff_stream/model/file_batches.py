@@ -206,8 +206,8 @@ def first_files(
     found = CountedFiles({}).new_among(files, options, replaces=False)
     if found.waiting:
         raise DataError(
-            f"{list_names(found.waiting)} is not complete: its end is missing. A fit reads whole "
-            "files. Wait until it is written, or take it away."
+            f"{list_names(found.waiting)} is not complete: it is empty, or its end is missing. A "
+            "fit reads whole files. Wait until it is written, or take it away."
         )
     return list(found.new)
 

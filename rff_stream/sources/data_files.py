@@ -209,13 +209,14 @@ def content_of_file(file: DataFile, storage_options: Mapping[str, Any] | None) -
 
 
 def is_complete(file: DataFile, storage_options: Mapping[str, Any] | None) -> bool:
-    """Whether a file ends as its format does; True for formats that do not tell."""
+    """Whether a file has bytes, and ends as its format does if that tells its end."""
     kind = next((kind for end, kind in FORMATS.items() if file.name.lower().endswith(end)), "")
-    if kind not in LAST_BYTES:
-        return True
     system, inside = file_system(file.path, storage_options)
+    size = system.size(inside)
+    if kind not in LAST_BYTES:
+        return bool(size)
     # A file begins with these bytes, too: what is read lies behind those 8.
-    last = system.tail(inside, 8) if system.size(inside) >= 16 else b""
+    last = system.tail(inside, 8) if size >= 16 else b""
     return LAST_BYTES[kind] in last
 
 
