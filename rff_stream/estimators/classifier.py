@@ -31,12 +31,20 @@ from rff_stream.statistics.scores import ClassScores, ClassScoreStatistic
 
 
 def _takes_batches(estimator: Any) -> bool:
-    """Whether moments alone are the model: then batches add."""
-    return bool(
-        estimator.loss == "squared"
-        and estimator.class_weight != "balanced"
-        and estimator.alpha != "cv"
-    )
+    """Whether moments alone are the model: then batches add. Else the reason is the cause."""
+    alone = {
+        "loss": estimator.loss == "squared",
+        "class_weight": estimator.class_weight != "balanced",
+        "alpha": estimator.alpha != "cv",
+    }
+    for name, takes in alone.items():
+        if not takes:
+            raise AttributeError(
+                f"{name}={getattr(estimator, name)!r} needs all rows again, so no batch can be "
+                "added. Fit all rows, or use loss='squared', a class_weight of numbers or None, "
+                "and an alpha that is not 'cv'."
+            )
+    return True
 
 
 @dataclass(eq=False, repr=False)

@@ -337,6 +337,9 @@ def test_batches_are_the_model_of_all_rows(rng):
     assert model.n_rows_ == 600
     np.testing.assert_allclose(model.predict_proba(X), whole.predict_proba(X), atol=1e-6)
     assert not hasattr(rs.KernelClassifier("logistic"), "partial_fit")
+    with pytest.raises(AttributeError) as error:
+        rs.KernelClassifier(class_weight="balanced").partial_fit  # noqa: B018
+    assert "class_weight='balanced' needs all rows again" in str(error.value.__cause__)
 
 
 @pytest.mark.slow

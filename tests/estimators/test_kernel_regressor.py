@@ -301,6 +301,9 @@ def test_refusals(data):
             rs.KernelRegressor(**QUIET | choices).fit(X, y)
     model = rs.KernelRegressor(**QUIET).fit(X, y)
     assert not hasattr(model, "partial_fit")
+    with pytest.raises(AttributeError) as error:
+        model.partial_fit  # noqa: B018
+    assert "Fit all rows again, or use KernelRidge" in str(error.value.__cause__)
     with pytest.raises(ModelError, match="every row again"):
         model.update(X, y)
 
