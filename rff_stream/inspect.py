@@ -9,20 +9,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rff_stream._array import Float64
+from rff_stream._array import Array, Float64
 from rff_stream.answers import sensitivity
 from rff_stream.answers.dependence import hsic
 from rff_stream.answers.sensitivity import Relevance, SobolIndices, gradient, gradient_std
-from rff_stream.arguments import SEED_NUMBER, Rule, array_of, is_string, whole, whole_or
+from rff_stream.arguments import (
+    SEED_NUMBER,
+    Rule,
+    array_of,
+    is_several,
+    is_string,
+    is_whole,
+    whole,
+    whole_or,
+)
 from rff_stream.contracts import RowFunction
 from rff_stream.errors import MODELS, ModelError, takes, warn
 from rff_stream.families.level_intercepts import quantities
 from rff_stream.features.normal_scores import normal_scores_of
 from rff_stream.model import gradients
 from rff_stream.sources import Selection
+from rff_stream.sources.levels import places_by_variable
 from rff_stream.statistics.dependence import DependenceChange, DependenceScores
 from rff_stream.statistics.gradients import Directions, GradientProducts
 from rff_stream.statistics.metric_step import MetricStep
+from rff_stream.text_formatting import list_names
 
 __all__ = [
     "DependenceChange",
@@ -77,8 +88,8 @@ def gradient_outer_product(
     Heavy-tailed inputs that the map compares by their normal scores are taken in these: a mean of
     squared slopes by the inputs themselves would be that of a few rows.
 
-    Columns of many levels have no slope, and are not among the inputs here; see
-    :func:`sobol_indices`.
+    Levels have no slope: columns of text or categories, and marks of missing values, are not among
+    the inputs here. ``model.importance_`` and :func:`sobol_indices` tell of them.
 
     Raises
     ------
@@ -263,7 +274,8 @@ def sobol_indices(model: Any, *, size: int = 8192, random_state: int = 0) -> Sob
     """Shares of the variance of f: of each input alone, and with interactions.
 
     Inputs are distributed as in the row sample of the model, but independent, even if they are not
-    in the data: an index describes f, not the data.
+    in the data: an index describes f, not the data. A column of levels is one input, and an input
+    and the mark of where it is missing are one: their columns vary together.
 
     Parameters
     ----------
@@ -275,8 +287,8 @@ def sobol_indices(model: Any, *, size: int = 8192, random_state: int = 0) -> Sob
     Returns
     -------
     SobolIndices
-        ``first`` and ``total`` (d, T) with their standard errors; NaN for a constant function.
-        :func:`rff_stream.plot.sensitivity` draws them.
+        ``first`` and ``total`` (d, T) with their standard errors, of the ``inputs`` (d names);
+        NaN for a constant function. :func:`rff_stream.plot.sensitivity` draws them.
 
     References
     ----------
@@ -294,32 +306,36 @@ def sobol_indices(model: Any, *, size: int = 8192, random_state: int = 0) -> Sob
     whole(1).check("size", size)
     replace(SEED_NUMBER, optional=True).check("random_state", random_state)
     function, rows = _function_of(model), _sample_of(model)
-    return sensitivity.sobol_indices(function, rows, size=size, random_state=random_state)
+    inputs = places_by_variable(model._require_fit().columns.inputs)
+    return sensitivity.sobol_indices(
+        function, rows, size=size, random_state=random_state, inputs=inputs
+    )
 
 
 @takes(MODELS, remedy="Give a fitted model.")
-def partial_dependence(
-    model: Any, name: str, grid: ArrayLike | int = 50
-) -> tuple[Float64, Float64]:
+def partial_dependence(model: Any, name: str, grid: ArrayLike | int = 50) -> tuple[Array, Float64]:
     """The mean of f over the row sample in which one input is set to each value of a grid.
 
     Parameters
     ----------
     model : fitted estimator
     name : str
-        The input.
+        The input, or a column of levels.
     grid : (g,) array or int
-        Values, or how many quantiles of the input in the row sample.
+        Values, or how many quantiles of the input in the row sample. Of a column of levels some of
+        them; an int means all.
 
     Returns
     -------
     values (g,), means (g, T)
-        :func:`rff_stream.plot.partial_dependence` draws them.
+        Values are texts of a column of levels. :func:`rff_stream.plot.partial_dependence` draws
+        them.
 
     Raises
     ------
     ValueError
-        If a name is not that of an input.
+        If a name is not that of an input, or is one level of a column of several, or the grid has
+        a level that the fit did not see.
 
     Examples
     --------
@@ -331,15 +347,30 @@ def partial_dependence(
     >>> round(float(np.diff(means[:, 0])[0]), 1)  # 2 * .5
     1.0
     """
-    inputs = model._require_fit().columns.inputs
-    known = f"one of the inputs {list(inputs)}"
-    Rule(known, is_string, lambda value: value in inputs, "Name one of them.").check("name", name)
+    columns = model._require_fit().columns
+    inputs, variables = columns.inputs, places_by_variable(columns.inputs)
+    known = f"one of the inputs {list(variables)}"
+    Rule(known, is_string, lambda value: value in variables, "Name one of them.").check(
+        "name", name
+    )
+    function, rows, places = _function_of(model), _sample_of(model), variables[name]
+    if name not in inputs:
+        levels = [inputs[place].removeprefix(f"{name}=") for place in places]
+        Rule(
+            f"an int, or levels of {name!r}: {list_names(levels)}",
+            lambda value: is_whole(value) or is_several(value),
+            lambda value: is_whole(value) or all(level in levels for level in value),
+        ).check("grid", grid)
+        asked = levels if is_whole(grid) else list(np.asarray(grid))
+        ones = np.equal.outer(asked, levels).astype(np.float64)
+        return np.array(asked), sensitivity.partial_dependence(function, rows, places, ones)
     GRID.check("grid", grid)
-    rows, column = _sample_of(model), inputs.index(name)
     values = np.asarray(grid, np.float64)
     if values.ndim == 0:
-        values = np.unique(np.quantile(rows[:, column], np.linspace(0, 1, int(values))))
-    return values, sensitivity.partial_dependence(_function_of(model), rows, column, values)
+        values = np.unique(np.quantile(rows[:, places[0]], np.linspace(0, 1, int(values))))
+    marks = np.zeros((len(values), len(places) - 1))  # the value is not missing
+    moved = np.column_stack([values, marks])
+    return values, sensitivity.partial_dependence(function, rows, places, moved)
 
 
 @takes(MODELS, remedy="Give a fitted model.")

@@ -346,23 +346,32 @@ def depends(model: Any) -> Section:
     """Which inputs the function depends on, and which combinations of them."""
     title = "What it depends on"
     try:
-        found = gradients.of_sample(model)
-        directions = found.directions()
+        found = gradients.shares_of_inputs(model)
     except (ModelError, ValueError):  # no function of rows, no rows, or no slopes
         return Section(title, ())
-    if not directions.eigenvalues.any():
+    if not any(found.values()):
         return Section(title, (paragraph("Nothing: the fitted function is constant."),))
-    shares = sorted(found.importance().items(), key=lambda pair: -pair[1])
+    shares = sorted(found.items(), key=lambda pair: -pair[1])
     inputs = [[name, f"{share:.1%}"] for name, share in shares[:MOST_INPUTS]]
+    quantities = gradients.with_slopes(model.columns_.inputs)
+    levels = ""
+    if len(found) > len(quantities):
+        levels = (
+            " Of a column of levels, and of the mark of missing values, it is the variance of the "
+            "function where they are drawn again."
+        )
+    words = paragraph(
+        "Shares of the squared slope of the fitted function over its row sample, inputs over "
+        f"their standard deviations.{levels}"
+    )
+    if not quantities:
+        return Section(title, (table(["input", "share"], inputs),), words=words)
+    directions = gradients.of_sample(model).directions()
     leading = enumerate(directions.shares[:MOST_DIRECTIONS].tolist())
     combined = [
         [directions.combination(k), f"{share:.1%}"] for k, share in leading if share >= 0.01
     ]
     tables = table(["input", "share"], inputs) + table(["combination", "share"], combined)
-    words = paragraph(
-        "Shares of the squared slope of the fitted function over its row sample, inputs over "
-        "their standard deviations."
-    )
     caption = "Directions along which the fitted function changes, and the inputs in each."
     return Section(title, (tables, picture(partial(plot.metric, directions), caption)), words=words)
 

@@ -5,7 +5,7 @@ Of a function of rows (a predictor) and a sample, or of coefficients; nothing is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,9 @@ Function = Callable[[Array], Float64]
 REPLICATES = 8
 """Number of independent scrambled point sets; their spread gives the error."""
 
+REDRAWN_ROWS, REDRAWN_VALUES = 256, 64
+"""At most so many rows and values of columns that are drawn again: 16,384 predictions."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SobolIndices:
@@ -35,6 +38,8 @@ class SobolIndices:
     first_error: Float64  # (d, T): standard errors
     total_error: Float64  # (d, T)
     variance: Float64  # (T,): Var f
+    inputs: tuple[str, ...]
+    """Names of the d inputs: a column of levels is one, and so is one with missing values."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +53,12 @@ class Relevance:
 
 
 def sobol_indices(
-    function: Function, rows: Array, *, size: int = 8192, random_state: int = 0
+    function: Function,
+    rows: Array,
+    *,
+    size: int = 8192,
+    random_state: int = 0,
+    inputs: Mapping[str, Sequence[int]] | None = None,
 ) -> SobolIndices:
     """Sobol indices of a function, for inputs distributed as in a sample but independent.
 
@@ -61,6 +71,8 @@ def sobol_indices(
     rows : (m, d) array
         A sample, of whose inputs the scrambled Sobol points are quantiles.
     size, random_state : int
+    inputs : mapping of name to columns, optional
+        Columns that vary together, as the levels of one column do; by default each alone.
 
     Examples
     --------
@@ -70,11 +82,12 @@ def sobol_indices(
     >>> found.first.round(2).ravel().tolist()
     [0.2, 0.8]
     """
-    d = rows.shape[1]
+    if inputs is None:
+        inputs = {f"x{j}": (j,) for j in range(rows.shape[1])}
     each = max(1 << int(np.ceil(np.log2(max(size // REPLICATES, 2)))), 2)
     seeds = np.random.SeedSequence(random_state).spawn(REPLICATES)
-    ordered = np.sort(np.asarray(rows, np.float64), axis=0)
-    found = [_one(function, ordered, each, np.random.default_rng(seed), d) for seed in seeds]
+    ordered = [_Ordered.of(np.asarray(rows, np.float64), own) for own in inputs.values()]
+    found = [_one(function, ordered, each, np.random.default_rng(seed)) for seed in seeds]
     variance = np.mean([v for v, _, _ in found], axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         first = np.array([part / variance for _, part, _ in found])
@@ -86,35 +99,97 @@ def sobol_indices(
         first.std(axis=0, ddof=1) / root,
         total.std(axis=0, ddof=1) / root,
         variance,
+        tuple(inputs),
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ordered:
+    """The values of columns that vary together, in lexical order of the rows of a sample."""
+
+    columns: list[int]  # (c,)
+    values: Float64  # (m, c)
+
+    @classmethod
+    def of(cls, rows: Float64, columns: Sequence[int]) -> _Ordered:
+        own = rows[:, list(columns)]
+        return cls(list(columns), own[np.lexsort(own.T[::-1])])
+
+    def at(self, shares: Float64) -> Float64:
+        """Values (n, c) at these shares (n,) of the sample."""
+        places = (shares * len(self.values)).astype(int)
+        return np.asarray(self.values[np.minimum(places, len(self.values) - 1)])
+
+
 def _one(
-    function: Function, ordered: Float64, size: int, rng: np.random.Generator, d: int
+    function: Function, ordered: Sequence[_Ordered], size: int, rng: np.random.Generator
 ) -> tuple[Float64, Float64, Float64]:
     """Variance (T,) and the two variances of each input (d, T), from one set of points."""
+    d = len(ordered)
     shares = qmc.Sobol(2 * d, seed=rng).random(size)
     a, b = (_at_quantiles(ordered, part) for part in (shares[:, :d], shares[:, d:]))
     of_a, of_b = function(a), function(b)
     centre = (of_a.mean(axis=0) + of_b.mean(axis=0)) / 2
     first, total = np.empty((d, of_a.shape[1])), np.empty((d, of_a.shape[1]))
-    for j in range(d):
+    for j, own in enumerate(ordered):
         mixed = a.copy()
-        mixed[:, j] = b[:, j]
+        mixed[:, own.columns] = b[:, own.columns]
         of_mixed = function(mixed)
         first[j] = ((of_b - centre) * (of_mixed - of_a)).mean(axis=0)
         total[j] = ((of_a - of_mixed) ** 2).mean(axis=0) / 2
     return np.concatenate([of_a, of_b]).var(axis=0), first, total
 
 
-def _at_quantiles(ordered: Float64, shares: Float64) -> Float64:
-    """Values (m, d) of the sample at these shares of it."""
-    places = np.minimum((shares * len(ordered)).astype(int), len(ordered) - 1)
-    return np.take_along_axis(ordered, places, axis=0)
+def _at_quantiles(ordered: Sequence[_Ordered], shares: Float64) -> Float64:
+    """Rows of the values of the sample at these shares (n, d) of it."""
+    rows = np.empty((len(shares), sum(len(own.columns) for own in ordered)))
+    for own, part in zip(ordered, shares.T, strict=True):
+        rows[:, own.columns] = own.at(part)
+    return rows
+
+
+def redrawn_variance(function: Function, rows: Array, columns: Sequence[int]) -> Float64:
+    """E Var f (T,) over rows, where columns are drawn again, together, from a sample.
+
+    What a mean squared slope times the variance is for a quantity: levels have no slope. Of at most
+    256 rows and 64 values, spread evenly over the sample.
+    """
+    rows = np.asarray(rows, np.float64)
+    shares = (np.arange(REDRAWN_VALUES) + 0.5) / REDRAWN_VALUES
+    values = _Ordered.of(rows, columns).at(shares)
+    some = rows[:: -(-len(rows) // REDRAWN_ROWS)]
+    moved = np.repeat(some, len(values), axis=0)
+    moved[:, list(columns)] = np.tile(values, (len(some), 1))
+    found = function(moved).reshape(len(some), len(values), -1)
+    return np.asarray(found.var(axis=1).mean(axis=0))
+
+
+def variance_of_mark(
+    function: Function, rows: Array, columns: Sequence[int], fill: float
+) -> Float64:
+    """E Var f (T,) over rows with a value, where as many lose it as in the sample.
+
+    A row that loses it has ``fill`` in the first of the columns, and 1 in the second, its mark.
+    """
+    rows = np.asarray(rows, np.float64)
+    absent = rows[:, columns[1]] == 1
+    there = rows[~absent]
+    there = there[:: max(-(-len(there) // REDRAWN_ROWS), 1)]
+    if not len(there):
+        return np.zeros(function(rows[:1]).shape[1])
+    moved = there.copy()
+    moved[:, list(columns)] = fill, 1.0
+    share = absent.mean()
+    squares = (function(moved) - function(there)) ** 2
+    return np.asarray(share * (1 - share) * squares.mean(axis=0))
 
 
 def partial_dependence(
-    function: Function, rows: Array, column: int, grid: Array, weights: Array | None = None
+    function: Function,
+    rows: Array,
+    column: int | Sequence[int],
+    grid: Array,
+    weights: Array | None = None,
 ) -> Float64:
     """The mean of f (g, T) over a sample in which input j is set to each value of a grid.
 
@@ -123,9 +198,9 @@ def partial_dependence(
     function : callable
         (m, d) -> (m, T).
     rows : (m, d) array
-    column : int
-        j.
-    grid : (g,) array
+    column : int, or (c,) sequence of int
+        j; several columns are set together.
+    grid : (g,) or (g, c) array
     weights : (m,) array, optional
 
     Notes

@@ -111,7 +111,8 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     ----------
     importance_ : dict of input to float
         The share of each input in the squared slope of the fitted function over its row sample,
-        computed when it is asked for; see :func:`rff_stream.inspect.gradient_outer_product`.
+        computed when it is asked for; see :func:`rff_stream.inspect.gradient_outer_product`. Of a
+        column of levels it is the mean variance of f where they are drawn again.
     classes_ : (C,) array
         Labels, sorted.
     coef_ : (R,) or (R, C) array

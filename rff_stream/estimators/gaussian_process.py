@@ -73,7 +73,8 @@ sample_rows, memory, progress, random_state
     ----------
     importance_ : dict of input to float
         The share of each input in the squared slope of the fitted function over its row sample,
-        computed when it is asked for; see :func:`rff_stream.inspect.gradient_outer_product`.
+        computed when it is asked for; see :func:`rff_stream.inspect.gradient_outer_product`. Of a
+        column of levels it is the mean variance of f where they are drawn again.
     kernel_ : Kernel
         The kernel with its length-scales. The prior covariance of f is ``signal_variance_`` times
         ``kernel_(X, X)``.

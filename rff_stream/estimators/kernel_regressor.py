@@ -111,7 +111,8 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # type: ign
     ----------
     importance_ : dict of input to float
         The share of each input in the squared slope of the fitted function over its row sample,
-        computed when it is asked for; see :func:`rff_stream.inspect.gradient_outer_product`.
+        computed when it is asked for; see :func:`rff_stream.inspect.gradient_outer_product`. Of a
+        column of levels it is the mean variance of f where they are drawn again.
     loss_ : RegressionLoss
         The loss with its estimated scale or dispersion; of several targets a tuple.
     coef_, intercept_, alpha_, features_, moments_, length_scale_, columns_, n_rows_, \

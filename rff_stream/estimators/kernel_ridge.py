@@ -134,8 +134,8 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
     ----------
     importance_ : dict of input to float
         The share of each input in the squared slope of the fitted function over its row sample,
-        computed when it is asked for; see :func:`rff_stream.inspect.gradient_outer_product`.
-        Columns of many levels have no slope: see :func:`rff_stream.inspect.sobol_indices`.
+        computed when it is asked for; see :func:`rff_stream.inspect.gradient_outer_product`. Of a
+        column of levels it is the mean variance of f where they are drawn again.
     features_ : FeatureMap
         The map as it was drawn: ``features_(X)`` are the columns of rows.
     moments_ : Moments

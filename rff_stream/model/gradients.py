@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from rff_stream._array import Float64
+from rff_stream._array import Array, Float64
+from rff_stream.answers.sensitivity import redrawn_variance, variance_of_mark
 from rff_stream.arguments import Rule, is_whole
+from rff_stream.contracts import RowFunction
 from rff_stream.errors import ModelError
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.level_intercepts import coded_inputs, quantities
@@ -17,6 +20,7 @@ from rff_stream.features.projection import projection_of
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.predict import score_rows
 from rff_stream.sources import Selection
+from rff_stream.sources.levels import is_coded, places_by_variable
 from rff_stream.sources.protocol import Rows
 from rff_stream.statistics.dependence import DependenceStatistic
 from rff_stream.statistics.gradients import GradientProducts, GradientStatistic
@@ -37,8 +41,8 @@ MOST_OF_STEP = 4096
 def gradient_statistic(model: Any, *, every: bool = False) -> GradientStatistic:
     """What a pass adds up of the slopes of a fitted model, by its inputs that are quantities.
 
-    The number of a level is none: a slope by it would be 0, however much levels matter. ``every``
-    takes it along.
+    Levels are none: between them is no row, so nothing says what f is there. ``every`` takes all
+    inputs.
 
     Raises
     ------
@@ -62,16 +66,22 @@ def gradient_statistic(model: Any, *, every: bool = False) -> GradientStatistic:
     scores = normal_scores_of(fitted.features)
     if scores is not None:
         origin = np.asarray(scores(origin[None]))[0]
-    kept = list(range(fitted.n_inputs)) if every else quantities(columns.inputs)
+    kept = list(range(fitted.n_inputs)) if every else with_slopes(columns.inputs)
     if not kept:
         raise ModelError(
-            f"The inputs ({list_names(columns.inputs)}) are columns of many levels, and there is "
-            "no slope by these. Use rs.inspect.sobol_indices."
+            f"The inputs ({list_names(columns.inputs)}) are levels, and there is no slope by "
+            "these. Use rs.inspect.sobol_indices."
         )
     inputs = tuple(columns.inputs[j] for j in kept)
     return GradientStatistic(
         answer.slopes(), inputs, targets, origin[kept], variance, scores, tuple(kept)
     )
+
+
+def with_slopes(inputs: Sequence[str]) -> list[int]:
+    """Places of quantities: no levels, and no marks of missing values."""
+    first = {own[0] for name, own in places_by_variable(inputs).items() if name in inputs}
+    return [place for place in quantities(inputs) if place in first]
 
 
 def target_variance(fitted: Fitted) -> Float64:
@@ -208,9 +218,10 @@ def of_rows(model: Any, data: Selection) -> Any:
 def importance(model: Any) -> dict[str, float]:
     """The share of each input in how the fitted function changes, over the row sample.
 
-    That of input j is E(∂f/∂x_j)² Var x_j over the sum of all inputs: 0 for an input that f does
-    not depend on, and for a constant f. Columns of many levels have no slope, and are not among
-    them. See :func:`rff_stream.inspect.gradient_outer_product`.
+    That of a quantity is E(∂f/∂x_j)² Var x_j over the sum of all inputs: 0 for an input that f does
+    not depend on, and for a constant f. Levels have no slope: a column of them has the mean
+    variance of f where they are drawn again, and the mark "u=missing" that where some rows lose u.
+    See :func:`rff_stream.inspect.gradient_outer_product`.
 
     Raises
     ------
@@ -218,6 +229,43 @@ def importance(model: Any) -> dict[str, float]:
         Where there are no sampled rows, or no slopes: such a model has no such attribute.
     """
     try:
-        return of_sample(model).importance()
+        return shares_of_inputs(model)
     except (ModelError, ValueError) as error:
         raise AttributeError(str(error)) from error
+
+
+def shares_of_inputs(model: Any) -> dict[str, float]:
+    """The same; the reason in an error where there are none."""
+    fitted: Fitted = model._require_fit()
+    inputs, found = fitted.columns.inputs, {}
+    if with_slopes(inputs):
+        products = of_sample(model)
+        found = dict(zip(products.inputs, products.standardised().diagonal().tolist(), strict=True))
+    variables = places_by_variable(inputs)
+    drawn = {name: own for name, own in variables.items() if len(own) > 1 or is_coded(name)}
+    if drawn:
+        rows = fitted.need_sample("and levels are drawn from one", "Save with moments=True.")
+        variance = gradient_statistic(model, every=True).variance
+        unit = variance if len(variance) > 1 else np.ones(1)
+        function, x = function_with_slopes(fitted.answer), rows[:, : len(inputs)]
+        fills = dict(fitted.columns.fills)
+        with single_threaded_blas():
+            for name, own in drawn.items():
+                if name in fills and len(own) > 1:
+                    name, moved = inputs[own[1]], variance_of_mark(function, x, own, fills[name])
+                else:
+                    moved = redrawn_variance(function, x, own)
+                found[name] = float((moved / unit)[unit > 0].sum())
+    total = sum(found.values())
+    order = [name for name in (*variables, *inputs) if name in found]
+    return {name: found[name] / total if total else 0.0 for name in dict.fromkeys(order)}
+
+
+def function_with_slopes(answer: Any) -> Callable[[Array], Float64]:
+    """x ↦ f (n, T): scores of classes, the logarithm of a mean that is an exponential."""
+    if not hasattr(answer, "mean"):
+        odds: RowFunction = answer.log_odds.predictor()
+        return odds
+    mean: RowFunction = answer.mean()
+    logarithm = hasattr(answer, "losses") and answer.losses[0].log_link
+    return (lambda x: np.log(mean(x))) if logarithm else mean

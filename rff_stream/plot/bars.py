@@ -47,7 +47,7 @@ GROUPS = Rule(
 
 INPUT_NAMES = Rule(
     "a list of names", lambda value: is_several(value) and all(map(is_string, value)),
-    remedy="Give model.columns_.inputs.",
+    remedy="Leave it out: names are those of found.inputs.",
 )  # fmt: skip
 
 
@@ -113,7 +113,11 @@ def drift(found: Mapping[Any, TwoSample], ax: Axes | None = None) -> Axes:
 
 @takes("SobolIndices", remedy="Give rs.inspect.sobol_indices(model).")
 def sensitivity(
-    found: SobolIndices, names: Sequence[str], ax: Axes | None = None, *, target: int = 0
+    found: SobolIndices,
+    names: Sequence[str] | None = None,
+    ax: Axes | None = None,
+    *,
+    target: int = 0,
 ) -> Axes:
     """Shares of the variance of a fitted function: of each input alone, and with interactions.
 
@@ -121,8 +125,8 @@ def sensitivity(
     ----------
     found : SobolIndices
         From :func:`rff_stream.inspect.sobol_indices`.
-    names : sequence of str
-        Of the inputs: ``model.columns_.inputs``.
+    names : sequence of str, optional
+        Of the inputs: by default ``found.inputs``.
     ax : Axes, optional
     target : int
 
@@ -144,10 +148,11 @@ def sensitivity(
     >>> x = np.random.default_rng(0).uniform(size=(500, 2))
     >>> model = rs.KernelRidge(n_components=64, random_state=0).fit(x, x @ [1.0, 2.0])
     >>> found = rs.inspect.sobol_indices(model, size=512)
-    >>> ax = sensitivity(found, model.columns_.inputs, Figure().subplots())
+    >>> ax = sensitivity(found, ax=Figure().subplots())
     >>> [label.get_text() for label in ax.get_xticklabels()]
     ['x1', 'x0']
     """
+    names = found.inputs if names is None else names
     INPUT_NAMES.check("names", names)
     check_target(target, found.total.shape[1])
     if len(names) != len(found.total):

@@ -295,3 +295,16 @@ def column_of_level(name: str) -> str:
     column, equals, _ = name.partition("=")
     inside = name.endswith("]") and "[" in column and "]" not in column
     return column if equals and not inside else ""
+
+
+def places_by_variable(inputs: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Places of the inputs that tell of each variable, by its name, in their order.
+
+    The levels of a column are one variable, "sky", and so are an input and the mark of where it is
+    missing; of one level alone the name is that of the input.
+    """
+    found: dict[str, list[int]] = {}
+    for place, name in enumerate(inputs):
+        column = column_of_level(name)
+        found.setdefault(name if not column or is_coded(name) else column, []).append(place)
+    return {name if len(own) > 1 else inputs[own[0]]: tuple(own) for name, own in found.items()}

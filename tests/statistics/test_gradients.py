@@ -8,6 +8,7 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 
 import reference
@@ -365,3 +366,72 @@ def test_inputs_of_heavy_tails_matter_as_much_as_their_normal_scores(rng):
     spans = rs.inspect.relevance(model).spans
     # Not the range of a lognormal over a length-scale of its scores; a line may have a long one.
     assert 0 < spans[1] < 10
+
+
+@pytest.fixture(scope="module")
+def cities():
+    """Rows with a number and a text, f = sin(temp/5) + that of the city, and these."""
+    rng, of_city = np.random.default_rng(0), {"Bern": 0.5, "Lima": -1.0, "Oslo": 1.0, "Rome": 0.0}
+    frame = pd.DataFrame({"temp": rng.uniform(0, 30, 1500)})
+    frame["city"] = rng.choice(list(of_city), 1500)
+    y = np.sin(frame["temp"] / 5) + frame["city"].map(of_city)
+    return frame, y.to_numpy() + 0.05 * rng.normal(size=1500), of_city
+
+
+@pytest.mark.parametrize(
+    "n_components", [256, pytest.param(None, marks=pytest.mark.slow)], ids=["one map", "bare"]
+)
+def test_levels_of_a_column_are_one_input(cities, n_components):
+    """Of one map f is not known between levels: slopes there took all of the importance."""
+    frame, y, of_city = cities
+    model = rs.KernelRidge(n_components=n_components, random_state=0, progress=False).fit(frame, y)
+    wave, place = np.sin(frame["temp"] / 5), frame["city"].map(of_city)
+    squared_slope = np.mean((np.cos(frame["temp"] / 5) / 5) ** 2) * frame["temp"].var()
+    shares = model.importance_
+    assert [*shares] == ["temp", "city"]
+    expected = squared_slope / (squared_slope + place.var())
+    assert shares["temp"] == pytest.approx(expected, abs=0.02)
+    found = rs.inspect.sobol_indices(model, size=2048)
+    assert found.inputs == ("temp", "city")
+    expected = np.array([wave.var(), place.var()]) / (wave.var() + place.var())
+    np.testing.assert_allclose(found.first[:, 0], expected, atol=0.04)
+    np.testing.assert_allclose(found.total[:, 0], expected, atol=0.04)
+    names, mean = rs.inspect.partial_dependence(model, "city")
+    assert names.tolist() == [*of_city]
+    np.testing.assert_allclose(mean[:, 0], wave.mean() + np.array([*of_city.values()]), atol=0.05)
+    some, part = rs.inspect.partial_dependence(model, "city", ["Rome", "Lima"])
+    assert some.tolist() == ["Rome", "Lima"]
+    np.testing.assert_array_equal(part[:, 0], mean[[3, 1], 0])
+    with pytest.raises(ValueError, match=r"name='city=Lima' .* one of the inputs .*'city'"):
+        rs.inspect.partial_dependence(model, "city=Lima")
+    with pytest.raises(ValueError, match=r"grid=\['Rom'\] .* levels of 'city': \"Bern\", \"Lima\""):
+        rs.inspect.partial_dependence(model, "city", ["Rom"])
+    assert rs.inspect.gradient_outer_product(model).inputs == ("temp",)
+
+
+def test_an_input_and_the_mark_of_its_missing_values_vary_together(cities):
+    frame, y, _ = cities
+    frame = frame.assign(temp=frame["temp"].where(np.random.default_rng(1).random(1500) > 0.3))
+    options = {"missing_rows": "indicate", "random_state": 0, "progress": False}
+    model = rs.KernelRidge(n_components=256, **options).fit(frame, y)
+    assert [*model.importance_] == ["temp", "city", "temp=missing"]
+    assert rs.inspect.sobol_indices(model, size=256).inputs == ("temp", "city")
+    values, mean = rs.inspect.partial_dependence(model, "temp", [7.0, 24.0])
+    np.testing.assert_allclose(np.diff(mean[:, 0]), np.diff(np.sin(values / 5)), atol=0.1)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_levels_of_a_classifier(cities, classes):
+    frame, y, _ = cities
+    noisy = y + np.random.default_rng(2).normal(size=len(y))
+    label = np.digitize(noisy, [0.5] if classes == 2 else [0, 1])
+    shares = rs.KernelClassifier(n_components=128, random_state=0).fit(frame, label).importance_
+    assert [*shares] == ["temp", "city"] and 0.2 < shares["city"] < 0.8
+
+
+def test_levels_of_counts(cities):
+    """Of the logarithm of the mean, as slopes are."""
+    frame, y, _ = cities
+    counts = np.random.default_rng(0).poisson(np.exp(1 + y))
+    model = rs.KernelRegressor("poisson", n_components=128, random_state=0).fit(frame, counts)
+    assert 0.15 < model.importance_["city"] < 0.45  # .28 of f
