@@ -259,6 +259,21 @@ def same_rows(**columns: Any) -> list[Float64]:
     return found
 
 
+def known_rows(**columns: Any) -> tuple[Array, list[Float64]]:
+    """Which rows (n,) have a number in each of these arrays, and the numbers of these rows.
+
+    Raises ValueError: as :func:`same_rows`, or if there is no such row.
+    """
+    found = same_rows(**columns)
+    there = np.asarray(~np.isnan(found).any(axis=0))
+    if not there.any():
+        raise ValueError(
+            f"No row has a number in each of {', '.join(columns)}: one of them is NaN wherever "
+            "another is not. Give rows that have them all."
+        )
+    return there, [own[there] for own in found]
+
+
 def grid_of(box: Float64, size: int) -> tuple[Float64, Float64, Float64]:
     """Coordinates (size,), (size,) of a box of two inputs, and its rows (size², 2)."""
     first, second = (np.linspace(low, high, size) for low, high in box.T)

@@ -19,8 +19,8 @@ from rff_stream.plot.canvas import (
     VALUES,
     axes,
     colour_bar,
+    known_rows,
     legend,
-    same_rows,
 )
 from rff_stream.plot.fits import coastlines
 
@@ -65,8 +65,7 @@ def histogram(residuals: ArrayLike, ax: Axes | None = None, *, label: str = "res
     'rows'
     """
     TEXT.check("label", label)
-    (values,) = same_rows(residuals=residuals)
-    values = values[~np.isnan(values)]
+    _, (values,) = known_rows(residuals=residuals)
     ax = axes(ax)
     counts, edges, _ = ax.hist(values, bins=_bar_count(values), color=COLOURS[5])
     mean, deviation = values.mean(), values.std()
@@ -116,19 +115,18 @@ def coverage(
     >>> coverage(noise, np.ones(500), Figure().subplots()).get_xlabel()
     'stated coverage'
     """
-    errors, deviations = same_rows(residuals=residuals, std=std)
+    there, (errors, deviations) = known_rows(residuals=residuals, std=std)
     if (deviations < 0).any():
         raise ValueError(
-            f"std holds {np.nanmin(deviations):.3g}, but standard deviations are ≥ 0. Give those "
+            f"std holds {deviations.min():.3g}, but standard deviations are ≥ 0. Give those "
             "of predict(…, return_std=True)."
         )
     Rule(
-        f"a group for each of {len(errors)} rows", is_several,
-        lambda value: np.size(value) == len(errors), optional=True,
+        f"a group for each of {len(there)} rows", is_several,
+        lambda value: np.size(value) == len(there), optional=True,
     ).check("by", by)  # fmt: skip
-    there = ~np.isnan(errors + deviations)
     with np.errstate(divide="ignore", invalid="ignore"):  # of deviation 0 only errors of 0 are in
-        scaled = np.where(errors == 0, 0.0, np.abs(errors / deviations))[there]
+        scaled = np.where(errors == 0, 0.0, np.abs(errors / deviations))
     group = np.zeros(len(scaled), int) if by is None else np.asarray(by).ravel()[there]
     names = np.unique(group)
     if len(names) > len(COLOURS):
@@ -185,12 +183,8 @@ def error_curve(
     """
     for name, text in {"label": label, "unit": unit}.items():
         TEXT.check(name, text)
-    at, errors = same_rows(predicted=predicted, residuals=residuals)
-    there = ~np.isnan(at + errors)
-    at, errors = at[there], errors[there]
-    there = np.isfinite(at) & np.isfinite(errors)
-    order = np.flatnonzero(there)[np.argsort(at[there])]
-    bins = [part for part in np.array_split(order, BINS) if len(part) > 1]
+    _, (at, errors) = known_rows(predicted=predicted, residuals=residuals)
+    bins = [part for part in np.array_split(np.argsort(at), BINS) if len(part) > 1]
     ax = axes(ax)
     ax.scatter(at, errors, s=6, color=COLOURS[5], alpha=0.5, lw=0, label="a row")
     ax.axhline(0, color=GREY, lw=1)
@@ -238,7 +232,7 @@ def error_map(
     """
     TEXT.check("label", label)
     truth().check("coasts", coasts)
-    x, y, values = same_rows(longitude=longitude, latitude=latitude, residuals=residuals)
+    _, (x, y, values) = known_rows(longitude=longitude, latitude=latitude, residuals=residuals)
     largest = float(np.quantile(np.abs(values), EXTREME)) or 1.0
     ax = axes(ax)
     order = np.argsort(np.abs(values))  # large errors on top

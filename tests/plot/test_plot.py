@@ -395,6 +395,20 @@ def test_rows_without_a_value_are_not_drawn(shelf: Shelf, rng: np.random.Generat
         rs.plot.decision(shelf.sorter, box=[[1, 0], [0, 1]])
 
 
+def test_rows_without_a_value_do_not_set_the_colours_of_a_map(rng: np.random.Generator) -> None:
+    """One missing residual had made the limits ±0.1, and ninety of a hundred rows lay beyond."""
+    east, north, wrong = rng.uniform(-60, 60, 300), rng.uniform(-60, 60, 300), rng.normal(size=300)
+    alone = rs.plot.error_map(east, north, wrong, coasts=False).collections[0]
+    for gap in ((np.nan, 0, 0), (0, np.nan, 9), (0, 0, np.nan)):
+        rows = (np.append(a, b) for a, b in zip((east, north, wrong), gap, strict=True))
+        both = rs.plot.error_map(*rows, coasts=False).collections[0]
+        assert both.get_clim() == alone.get_clim()
+        np.testing.assert_array_equal(both.get_offsets(), alone.get_offsets())
+    plt.close("all")
+    with pytest.raises(ValueError, match=r"No row has a number in each of predicted, residuals"):
+        rs.plot.error_curve([0, np.nan], [np.nan, 0])
+
+
 def test_a_constant_column_depends_on_nothing() -> None:
     ax = rs.plot.dependence({"c": Dependence(0.0, 0.0, 1.0, ROWS)})
     assert ax.patches[0].get_height() == 1
