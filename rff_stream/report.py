@@ -46,6 +46,7 @@ from rff_stream.sources import Selection
 from rff_stream.sources.rows import EPOCH
 from rff_stream.statistics.scores import ClassScores, Residuals
 from rff_stream.store import MomentStore
+from rff_stream.text_formatting import format_share
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -629,8 +630,8 @@ def _coverage(model: Any, test: Assessment) -> str:
     missed = np.abs(mean_of(model, test.x) - test.y) > ndtri(0.5 + COVERAGE / 2) * std
     share = ", ".join(f"{1 - each:.1%}" for each in missed.mean(axis=0))
     return (
-        f"Of {len(test.x):,} rows of {test.place}, {share} lie inside the {COVERAGE:.0%} interval "
-        "of a new y."
+        f"Of {len(test.x):,} rows of {test.place}, {share} lie inside the "
+        f"{format_share(COVERAGE)} interval of a new y."
     )
 
 

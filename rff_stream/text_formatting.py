@@ -81,6 +81,11 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+def format_share(share: float) -> str:
+    """A share that was stated, with all of its digits: "95%", "97.5%", "99.9%"."""
+    return f"{100 * share:.12g}%"
+
+
 def printable(text: str) -> str:
     """Text whose control characters are escaped: units, names and paths cannot steer a terminal."""
     return "".join(

@@ -11,6 +11,7 @@ from scipy.special import lambertw
 
 from rff_stream._array import Array, Float64
 from rff_stream.kernels.base import ExactKernel, Kernel, length_scale_vector
+from rff_stream.text_formatting import format_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class ApproximationError:
     def __str__(self) -> str:
         return (
             f"mean {self.mean:.2g}, max {self.max:.2g}, relative Frobenius {self.frobenius:.2g}; "
-            f"bounds at {self.confidence:.0%}: {self.hoeffding:.2g} a pair, "
+            f"bounds at {format_share(self.confidence)}: {self.hoeffding:.2g} a pair, "
             f"{self.uniform:.2g} everywhere"
         )
 

@@ -48,6 +48,7 @@ from rff_stream.plot.canvas import (
     std_of,
     target_label,
 )
+from rff_stream.text_formatting import format_share
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,7 +107,7 @@ def curve(
         std = std_of(model, rows, noise=noise)
         if std is not None:
             reach = half * std[:, target]
-            label = f"{coverage:.0%} of {what}"
+            label = f"{format_share(coverage)} of {what}"
             _band(ax, x, mean, reach, opacity, label)
     sample_x, sample_y, _ = sample_of(model)
     points = (sample_x[:, 0], sample_y[:, target]) if data is None else data
@@ -181,7 +182,7 @@ def slope(
     if hasattr(getattr(model, "posterior_", None), "of_functionals"):
         std = gradient_std(features, model.posterior_, rows)[:, 0, target]
         reach = ndtri(0.5 + coverage / 2) * std
-        _band(ax, x, mean, reach, BAND, f"{coverage:.0%} of the slope")
+        _band(ax, x, mean, reach, BAND, f"{format_share(coverage)} of the slope")
     ax.axhline(0, color=GREY, lw=0.8)
     ax.plot(x, mean, color=COLOURS[0], label=f"slope of the fit, R = {features.n_components}")
     ax.set(xlabel=input_label(model, 0), ylabel=_slope_label(model, target))
@@ -349,7 +350,7 @@ def observed(
         ax.plot(seen, predicted, ".", color=COLOURS[0], **style, label=f"{len(seen):,} rows")
     else:
         inside = np.abs(predicted - seen) <= ndtri(0.5 + coverage / 2) * std
-        share = f"inside the {coverage:.0%} interval: {inside.mean():.1%}"
+        share = f"inside the {format_share(coverage)} interval: {inside.mean():.1%}"
         ax.plot(seen[inside], predicted[inside], ".", color=COLOURS[0], **style, label=share)
         out, missed = seen[~inside], predicted[~inside]
         ax.plot(out, missed, "x", color=COLOURS[1], **style, label=f"outside: {len(out):,} rows")

@@ -358,6 +358,8 @@ def test_a_kernel_without_second_moment_has_no_uniform_bound(rng):
     found = approximation_error(features, Laplacian(), rng.standard_normal((9, 2)))
     assert found.uniform == math.inf
     assert "relative Frobenius" in str(found)
+    surer = approximation_error(features, Laplacian(), np.ones((2, 2)), confidence=0.999)
+    assert "bounds at 99.9%" in str(surer)
     with pytest.raises(ValueError, match="confidence=2"):
         approximation_error(features, Laplacian(), np.ones((2, 2)), confidence=2)
 

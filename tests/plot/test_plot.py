@@ -409,6 +409,22 @@ def test_rows_without_a_value_do_not_set_the_colours_of_a_map(rng: np.random.Gen
         rs.plot.error_curve([0, np.nan], [np.nan, 0])
 
 
+@pytest.mark.parametrize(
+    ("coverage", "words"), [(0.95, "95%"), (0.975, "97.5%"), (0.999, "99.9%"), (0.68269, "68.269%")]
+)
+def test_an_interval_is_named_by_its_coverage(coverage: float, words: str, shelf: Shelf) -> None:
+    """It had been rounded: one of 99.9 % was the "100% interval"."""
+    labels = [
+        text.get_text()
+        for draw in (rs.plot.curve, rs.plot.slope, rs.plot.observed)
+        for text in draw(shelf.line, coverage=coverage).get_legend().get_texts()
+    ]
+    plt.close("all")
+    for label in (f"{words} of f", f"{words} of y", f"{words} of the slope"):
+        assert label in labels
+    assert any(label.startswith(f"inside the {words} interval: ") for label in labels)
+
+
 def test_a_constant_column_depends_on_nothing() -> None:
     ax = rs.plot.dependence({"c": Dependence(0.0, 0.0, 1.0, ROWS)})
     assert ax.patches[0].get_height() == 1
