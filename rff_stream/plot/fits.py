@@ -224,7 +224,8 @@ def partial_dependence(
     """
     values, mean = inspect.partial_dependence(model, name, grid)
     check_target(target, mean.shape[1])
-    index = model.columns_.inputs.index(name)
+    index, order = model.columns_.inputs.index(name), np.argsort(values)
+    values, mean = values[order], mean[order]
     ax = axes(ax)
     ax.plot(values, mean[:, target], color=COLOURS[0])
     deciles = np.quantile(sample_of(model)[0][:, index], np.linspace(0.1, 0.9, 9))

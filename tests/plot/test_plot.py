@@ -491,6 +491,19 @@ def test_partial_dependence_draws_what_inspect_returns(shelf: Shelf) -> None:
     plt.close(ax.figure)
 
 
+def test_partial_dependence_of_a_grid_in_any_order_is_one_picture(shelf: Shelf) -> None:
+    """A falling grid had no ticks: they stand between its first and its last value."""
+    rising, falling, mixed = (
+        rs.plot.partial_dependence(shelf.plane, "x0", grid=grid)
+        for grid in ([-1.5, 0, 1.5], [1.5, 0, -1.5], [0, 1.5, -1.5])
+    )
+    assert len(rising.lines[1].get_xdata()) > 4
+    for other in (falling, mixed):
+        for one, same in zip(rising.lines, other.lines, strict=True):
+            np.testing.assert_allclose(same.get_xydata(), one.get_xydata(), rtol=1e-12)
+    plt.close("all")
+
+
 def test_regions_of_a_decision_are_what_is_predicted(rng: np.random.Generator) -> None:
     """Of any classifier with scikit-learn's methods; the line is where its score is 0."""
     rows = rng.uniform(-1, 1, (300, 2))
