@@ -13,6 +13,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.arguments import Rule, array_of, array_shape, is_whole
 from rff_stream.errors import ModelError
 from rff_stream.predictors import LinearPredictor
+from rff_stream.sources.container_types import is_from
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,6 +41,8 @@ LONG_LABELS = 40
 """Number of characters of all labels together above which they are drawn at an angle."""
 
 MOST_LABELS = 24  # under an axis of 6 inches, a quarter of an inch each
+DATA_ARRAY = "xarray.core.dataarray"
+
 TWO_DECADES = 100.0  # within them powers of ten alone label too little
 
 
@@ -230,13 +233,49 @@ def box_around(x: Array, margin: float = MARGIN) -> Float64:
     return np.stack([low - margin * (high - low), high + margin * (high - low)])
 
 
+def in_one_order(**columns: Any) -> dict[str, Any]:
+    """Arrays by name: labelled ones with their dimensions in the order of the first of these.
+
+    Raises ValueError: other dimensions or lengths, or other coordinates. As in xarray's exact join,
+    a dimension without coordinates agrees with any of its length.
+    """
+    labelled = {name: own for name, own in columns.items() if is_from(own, DATA_ARRAY)}
+    first: str = next(iter(labelled), "")
+    one: Any = labelled.get(first)
+    for name, own in labelled.items():
+        if dict(own.sizes) != dict(one.sizes):
+            raise ValueError(
+                f"{name} has the dimensions {dict(own.sizes)}, but {first} has {dict(one.sizes)}: "
+                "they are not values of the same rows. Give all of them the same dimensions: "
+                f"xr.broadcast({', '.join(labelled)})."
+            )
+        for dim in {*own.indexes} & {*one.indexes} & {*own.dims}:
+            ours, theirs = one.indexes[dim], own.indexes[dim]
+            if not ours.equals(theirs):
+                raise ValueError(
+                    f"{name} and {first} have other coordinates along {dim!r}: "
+                    f"{_first_apart(theirs, ours)}. Values of a row have the same ones. Align them "
+                    f"with xr.align({', '.join(labelled)})."
+                )
+        columns[name] = own.transpose(*one.dims)
+    return columns
+
+
+def _first_apart(one: Any, other: Any) -> str:
+    """Where two indexes of one length part: "7 and 0 at place 0"."""
+    place = next((i for i in range(len(one)) if one[i] != other[i]), 0)
+    return f"{one[place]} and {other[place]} at place {place}"
+
+
 def same_rows(**columns: Any) -> list[Float64]:
     """Arrays (n,) of numbers or NaN, by name, that have a finite number and are equally long.
 
-    Raises ValueError: other values, or of other lengths.
+    Labelled arrays are paired by their dimensions (:func:`in_one_order`), others by place.
+
+    Raises ValueError: other values, of other lengths, dimensions or coordinates.
     """
     found = []
-    for name, values in columns.items():
+    for name, values in in_one_order(**columns).items():
         try:
             own = np.asarray(values, np.float64)
         except (TypeError, ValueError):

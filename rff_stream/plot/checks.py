@@ -19,6 +19,7 @@ from rff_stream.plot.canvas import (
     VALUES,
     axes,
     colour_bar,
+    in_one_order,
     known_rows,
     legend,
 )
@@ -94,6 +95,9 @@ def coverage(
 
     A curve below the diagonal means intervals that are too narrow.
 
+    DataArrays are paired by their dimensions, in any order, and have the same coordinates; other
+    arrays are paired by place.
+
     Parameters
     ----------
     residuals, std : (n,) arrays
@@ -105,7 +109,8 @@ def coverage(
     Raises
     ------
     ValueError
-        For more than six groups, or a negative ``std``.
+        For more than six groups, a negative ``std``, or DataArrays of other dimensions or
+        coordinates.
 
     Examples
     --------
@@ -115,7 +120,9 @@ def coverage(
     >>> coverage(noise, np.ones(500), Figure().subplots()).get_xlabel()
     'stated coverage'
     """
-    there, (errors, deviations) = known_rows(residuals=residuals, std=std)
+    columns = in_one_order(residuals=residuals, std=std, by=by)
+    by = columns.pop("by")
+    there, (errors, deviations) = known_rows(**columns)
     if (deviations < 0).any():
         raise ValueError(
             f"std holds {deviations.min():.3g}, but standard deviations are ≥ 0. Give those "
@@ -165,6 +172,9 @@ def error_curve(
     A mean that is not 0 shows an error of the model. Dots that spread more on one side show noise
     that is not the same everywhere.
 
+    DataArrays are paired by their dimensions, in any order, and have the same coordinates; other
+    arrays are paired by place.
+
     Parameters
     ----------
     predicted, residuals : (n,) arrays
@@ -172,6 +182,11 @@ def error_curve(
     ax : Axes, optional
     label, unit : str
         Names and units of both.
+
+    Raises
+    ------
+    ValueError
+        If no row has all of them, or for DataArrays of other dimensions or coordinates.
 
     Examples
     --------
@@ -210,6 +225,9 @@ def error_map(
 ) -> Axes:
     """Residuals (n,) as dots on a map, with coastlines if their data are installed.
 
+    DataArrays are paired by their dimensions, in any order, and have the same coordinates; other
+    arrays are paired by place.
+
     Parameters
     ----------
     longitude, latitude : (n,) arrays
@@ -220,6 +238,11 @@ def error_map(
         Name and unit of the residuals.
     coasts : bool
         Draw coastlines if ``rff_stream[maps]`` is installed.
+
+    Raises
+    ------
+    ValueError
+        If no row has all of them, or for DataArrays of other dimensions or coordinates.
 
     Examples
     --------

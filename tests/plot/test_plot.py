@@ -425,6 +425,38 @@ def test_an_interval_is_named_by_its_coverage(coverage: float, words: str, shelf
     assert any(label.startswith(f"inside the {words} interval: ") for label in labels)
 
 
+def test_labelled_errors_are_paired_by_their_dimensions(rng: np.random.Generator) -> None:
+    """Of two arrays in other orders each error had been divided by the deviation of another row."""
+    std = xr.DataArray(rng.uniform(0.1, 3, (5, 8, 9)), dims=("time", "lat", "lon"))
+    std = std.assign_coords(lat=np.arange(8.0), lon=np.arange(9.0))
+    wrong, turned = std * rng.normal(size=std.shape), std.transpose("lon", "time", "lat")
+    side, east = std > 1, 0 * std + std.lon
+    calls: list[Callable[[Any], Any]] = [
+        lambda each: rs.plot.coverage(wrong, each(std)).lines[1],
+        lambda each: rs.plot.coverage(wrong, std, by=each(side)).lines[1],
+        lambda each: rs.plot.error_curve(std, each(wrong)).collections[0],
+        lambda each: rs.plot.error_map(east, std, each(wrong), coasts=False).collections[0],
+    ]
+    for draw in calls:
+        alike, other = draw(lambda each: each), draw(lambda each: each.transpose(*turned.dims))
+        for drawn in ("get_label", "get_array", "get_offsets", "get_xydata"):
+            if hasattr(alike, drawn):
+                one, same = getattr(alike, drawn)(), getattr(other, drawn)()
+                np.testing.assert_array_equal(same, one, err_msg=drawn)
+    plt.close("all")
+    assert rs.plot.coverage(wrong, std.drop_vars("lat")).lines  # as xarray pairs them
+    assert rs.plot.coverage(wrong, std.values).lines
+    plt.close("all")
+    with pytest.raises(ValueError, match=r"std has the dimensions \{'lat': 8\}, but residuals has"):
+        rs.plot.coverage(wrong, std.lat + 1)
+    with pytest.raises(ValueError, match=r"other coordinates along 'lat': 7.0 and 0.0 at place 0"):
+        rs.plot.coverage(wrong, std.isel(lat=slice(None, None, -1)))
+    with pytest.raises(ValueError, match=r"std has the dimensions .*'lat': 7.* residuals has .*8"):
+        rs.plot.coverage(wrong, std[:, :7])
+    with pytest.raises(ValueError, match=r"by and residuals have other coordinates along 'lon'"):
+        rs.plot.coverage(wrong, std, by=side.assign_coords(lon=side.lon + 0.5))
+
+
 def test_a_constant_column_depends_on_nothing() -> None:
     ax = rs.plot.dependence({"c": Dependence(0.0, 0.0, 1.0, ROWS)})
     assert ax.patches[0].get_height() == 1
