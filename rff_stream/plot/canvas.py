@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rff_stream._array import Array, Float64
-from rff_stream.arguments import Rule, array_of, array_shape, is_whole
+from rff_stream.arguments import Rule, array_of, is_whole
 from rff_stream.errors import ModelError
 from rff_stream.predictors import LinearPredictor
 from rff_stream.sources.container_types import is_from
@@ -52,13 +53,6 @@ AXES = Rule(
     remedy="Give one of plt.subplots(), or leave ax out.",
     optional=True,
 )
-
-ROWS_AND_VALUES = Rule(
-    "a pair of arrays, of rows and of a value for each",
-    lambda value: isinstance(value, tuple | list | np.ndarray),
-    lambda value: len(value) == 2 and (array_shape(value[0]) or (-1,))[0] == np.size(value[1]),
-    optional=True,
-)  # fmt: skip
 
 
 def check_target(target: int, count: int) -> None:
@@ -335,9 +329,16 @@ def mean_of(model: Any, x: Array) -> Float64:
 
 def by_place(method: Callable[[Array], Any], rows: Array) -> Array:
     """What a method of a model gives for rows (n, d), whatever names the model knows."""
+    with without_names():
+        return np.asarray(method(rows))
+
+
+@contextmanager
+def without_names() -> Iterator[None]:
+    """No warning of scikit-learn that rows have no names: a picture gives them by position."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-        return np.asarray(method(rows))
+        yield
 
 
 def std_of(model: Any, x: Array, *, noise: bool) -> Float64 | None:

@@ -18,7 +18,6 @@ from rff_stream.arguments import (
     ENDS,
     NOT_NEGATIVE,
     PROBABILITY,
-    ROWS,
     Rule,
     array_shape,
     is_string,
@@ -31,7 +30,6 @@ from rff_stream.plot.canvas import (
     COLOURS,
     DIFFERENCES,
     GREY,
-    ROWS_AND_VALUES,
     VALUES,
     axes,
     axis_label,
@@ -48,6 +46,7 @@ from rff_stream.plot.canvas import (
     std_of,
     target_label,
 )
+from rff_stream.plot.given_rows import PAIR, rows_and_values
 from rff_stream.text_formatting import format_share
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def curve(
     at : (m,) array, optional
         Where to evaluate; by default the range of the row sample.
     data : (x, y), optional
-        Points to show; by default the row sample.
+        Points to show, x as in predict or (m,); by default the row sample.
     target : int
         Position of the target.
     coverage : float
@@ -98,7 +97,12 @@ def curve(
     """
     require_inputs(model, 1)
     _check_curve(model, target, coverage)
-    ROWS_AND_VALUES.check("data", data)
+    PAIR.check("data", data)
+    if data is None:
+        sample_x, sample_y, _ = sample_of(model)
+        points = sample_x, sample_y[:, target]
+    else:
+        points = rows_and_values(model, *data, target=target, names=("data[0]", "data[1]"))
     x = _points(model, at)
     rows = x[:, None]
     ax, mean = axes(ax), mean_of(model, rows)[:, target]
@@ -109,8 +113,6 @@ def curve(
             reach = half * std[:, target]
             label = f"{format_share(coverage)} of {what}"
             _band(ax, x, mean, reach, opacity, label)
-    sample_x, sample_y, _ = sample_of(model)
-    points = (sample_x[:, 0], sample_y[:, target]) if data is None else data
     if len(points[0]):
         ax.plot(*points, ".", color=GREY, ms=3, alpha=0.6, zorder=1, label="rows")
     ax.plot(x, mean, color=COLOURS[0], label=f"fit, R = {model.features_.n_components}")
@@ -325,9 +327,10 @@ def observed(
     ----------
     model : KernelRidge or GaussianProcessRegressor
     ax : Axes, optional
-    X, y : (m, d) and (m,) or (m, T) arrays, optional
-        Rows that were not in the fit. By default the row sample; then each row is predicted
-        without itself if the model has a posterior, otherwise by the fit.
+    X, y : rows as in predict and (m,) or (m, T) array, optional
+        Rows that were not in the fit; inputs are matched by name if they have names. By default
+        the row sample; then each row is predicted without itself if the model has a posterior,
+        otherwise by the fit.
     target : int
     coverage : float
         Coverage of the intervals: mean ± a multiple of the standard deviation of a new y.
@@ -335,14 +338,12 @@ def observed(
     Raises
     ------
     ValueError
-        If no row has both an observation and a prediction.
+        If no row has all inputs and an observation.
+    ModelError, DataError
+        If an input of the fit is absent among the names of X, or is no number.
     """
     _check_curve(model, target, coverage)
     predicted, seen, std, words = _pairs(model, X, y, target)
-    there = ~np.isnan(predicted + seen)
-    if not there.any():
-        raise ValueError("No row has both an observation and a prediction. Give rows that have.")
-    predicted, seen, std = predicted[there], seen[there], None if std is None else std[there]
     ax = axes(ax)
     ends = (min(predicted.min(), seen.min()), max(predicted.max(), seen.max()))
     ax.plot(ends, ends, "-", color=GREY, lw=1, zorder=3, label="predicted = observed")
@@ -446,28 +447,21 @@ def _pairs(
             "X and y are the same rows, but one of them is not given. Give both, or none."
         )
     if X is not None:
-        ROWS.check("X", X)
-        Rule(
-            f"an array of numbers ({len(X)},), one for each row of X",
-            lambda value: bool(array_shape(value)),
-            lambda value: (array_shape(value) or (0,))[0] == len(X),
-        ).check("y", y)
-        x, seen, words = np.asarray(X, float), np.asarray(y, float), "rows given"
-        seen = seen.reshape(len(x), -1)
-    else:
-        x, seen, w = sample_of(model)
-        words = "rows of the fit"
-        if not len(x):
-            raise ValueError(
-                "The model has no row sample (sample_rows=0, or saved without moments). "
-                "Give rows: X=…, y=…."
-            )
+        x, given = rows_and_values(model, X, y, target=target)
+        std = std_of(model, x, noise=True)
+        spread = None if std is None else std[:, target]
+        return mean_of(model, x)[:, target], given, spread, "rows given"
+    x, seen, w = sample_of(model)
+    if not len(x):
+        raise ValueError(
+            "The model has no row sample (sample_rows=0, or saved without moments). "
+            "Give rows: X=…, y=…."
+        )
     std = std_of(model, x, noise=True)
-    spread = None if std is None else std[:, target]
-    if X is None and std is not None:
-        left_out = model._require_fit().answer.leave_one_out(np.column_stack([x, seen, w]))
-        return (seen - left_out)[:, target], seen[:, target], spread, "each row left out"
-    return mean_of(model, x)[:, target], seen[:, target], spread, words
+    if std is None:
+        return mean_of(model, x)[:, target], seen[:, target], None, "rows of the fit"
+    left_out = model._require_fit().answer.leave_one_out(np.column_stack([x, seen, w]))
+    return (seen - left_out)[:, target], seen[:, target], std[:, target], "each row left out"
 
 
 LAND = 1

@@ -17,7 +17,6 @@ from rff_stream.plot.canvas import (
     BAND,
     COLOURS,
     GREY,
-    ROWS_AND_VALUES,
     VALUES,
     axes,
     axis_label,
@@ -33,6 +32,7 @@ from rff_stream.plot.canvas import (
     same_rows,
     sample_of,
 )
+from rff_stream.plot.given_rows import PAIR, rows_and_values
 from rff_stream.predictors import AnswerPredictor
 
 if TYPE_CHECKING:
@@ -171,8 +171,9 @@ def decision(
         Fitted on two inputs.
     ax : Axes, optional
     data : (X, y), optional
-        Rows (m, 2) to show, and their classes; the title gives the share that is predicted right.
-        By default the row sample, without its classes.
+        Rows to show, as in predict, and their classes; the title gives the share that is predicted
+        right. Inputs are matched by name if they have names. By default the row sample, without
+        its classes.
     box : (2, 2) array, optional
         Lowest and highest values; by default the range of ``data``, or of the row sample.
     margins : (low, high), optional
@@ -186,8 +187,10 @@ def decision(
     Raises
     ------
     ValueError
-        For other than two inputs, more classes than colours (six), or ``margins`` of more than
-        two classes.
+        For other than two inputs, more classes than colours (six), ``margins`` of more than two
+        classes, or rows of which none has all inputs and a class.
+    ModelError, DataError
+        If an input of the fit is absent among the names of the rows, or is no number.
 
     Examples
     --------
@@ -207,14 +210,22 @@ def decision(
         )
     if margins is not None and np.ndim(margins) < 2:  # those of several classes are pairs
         ENDS.check("margins", margins)
-    ROWS_AND_VALUES.check("data", data)
+    PAIR.check("data", data)
+    _require_two(model)
     margins = getattr(model, "margins_", None) if margins is None else margins
     if margins is not None and len(classes) > 2 and np.ndim(margins) == 1:
         raise ValueError(
             f"margins={tuple(margins)} but the model has {len(classes)} classes, and margins are "
             "those of a score of two. Leave margins out."
         )
-    x, y, places = grid_of(_decision_box(model, data, box), GRID)
+    given = None
+    if data is not None:
+        given = rows_and_values(model, *data, names=("data[0]", "data[1]"))
+    if box is not None:
+        box = checked_box(box, 2)
+    else:
+        box = box_of(model) if given is None else box_around(given[0])
+    x, y, places = grid_of(box, GRID)
     found = by_place(model.predict, places)
     index = np.array([classes.index(each) for each in found.tolist()]).reshape(len(y), len(x))
     ax = axes(ax)
@@ -229,7 +240,7 @@ def decision(
         for k in range(len(classes)):
             own = (index == k).astype(float)
             ax.contour(x, y, own, levels=[0.5], colors="black", linewidths=0.6)
-    _class_rows(model, ax, classes, data)
+    _class_rows(model, ax, classes, given)
     ax.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]))
     return ax
 
@@ -268,33 +279,27 @@ def components(shares: Any, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _decision_box(model: Any, data: tuple[Array, ArrayLike] | None, box: Array | None) -> Float64:
-    """Lowest and highest values (2, 2) of what is drawn."""
-    d = getattr(model, "n_features_in_", None)
+def _require_two(model: Any) -> None:
+    """Refuse a classifier, also one of scikit-learn, of other than two inputs."""
     if hasattr(model, "columns_"):
         require_inputs(model, 2)
-    elif d != 2:
+    elif (d := getattr(model, "n_features_in_", None)) != 2:
         raise ValueError(f"The model has {d} inputs, and this picture shows 2.")
-    if box is not None:
-        return checked_box(box, 2)
-    if data is None:
-        return box_of(model)
-    return box_around(np.asarray(data[0], np.float64))
 
 
 def _class_rows(
-    model: Any, ax: Axes, classes: list[Any], data: tuple[Array, ArrayLike] | None
+    model: Any, ax: Axes, classes: list[Any], given: tuple[Float64, Array] | None
 ) -> None:
     """Rows of each class with a mark of its own, and the labels of the axes."""
     if hasattr(model, "columns_"):
         ax.set(xlabel=input_label(model, 0), ylabel=input_label(model, 1))
     else:
         ax.set(xlabel="x0", ylabel="x1")
-    if data is None:
+    if given is None:
         if hasattr(model, "columns_"):
             ax.plot(*sample_of(model)[0].T, ".", color=GREY, ms=3, alpha=0.6)
         return
-    rows, labels = np.asarray(data[0], np.float64), np.asarray(data[1])
+    rows, labels = given
     for k, (label, mark) in enumerate(zip(classes, "o^sDvP", strict=False)):
         style: dict[str, Any] = {"ls": "none", "ms": 3.5, "mec": "white", "mew": 0.3}
         ax.plot(*rows[labels == label].T, marker=mark, color=COLOURS[k], label=str(label), **style)

@@ -23,6 +23,7 @@ from rff_stream.answers.learning_curves import row_curve
 from rff_stream.answers.maximum_mean_discrepancy import drift
 from rff_stream.answers.penalty_selection import cross_validate, gcv, ridge_path
 from rff_stream.answers.sensitivity import ard_relevance, sobol_indices
+from rff_stream.errors import DataError
 from rff_stream.grid.selection import KernelComparison
 from rff_stream.plot.canvas import mean_of
 
@@ -497,6 +498,58 @@ def test_pictures_of_named_columns_say_nothing_of_names(rng: Any) -> None:
     labels = np.where(table.u > 0, "a", "b")
     model = rs.KernelClassifier(n_components=64, random_state=0, progress=False).fit(table, labels)
     plt.close(rs.plot.decision(model, data=(table.to_numpy(), labels)).figure)
+
+
+def test_rows_with_names_are_taken_by_name(rng: np.random.Generator) -> None:
+    """As predict takes them; pictures took columns by place, and said 57 % of 99.7 % were right."""
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame(rng.normal(size=(300, 2)), columns=["u", "v"])
+    other, y = table[["v", "u"]], table.u + np.sin(table.v)
+    kinds = np.where(table.u > 0, "a", "b")
+    choices: dict[str, Any] = {"n_components": 64, "random_state": 0, "progress": False}
+    sorter = rs.KernelClassifier(**choices).fit(table, kinds)
+    model = rs.KernelRidge(**choices).fit(table, y)
+    several = rs.KernelRidge(**choices).fit(table, np.column_stack([-y, y]))
+    for each in (sorter, LogisticRegression().fit(table, kinds)):
+        ax = rs.plot.decision(each, data=(other, kinds))
+        assert ax.get_title() == f"300 rows, {each.score(table, kinds):.1%} right"
+    error = np.sqrt(np.mean((model.predict(table) - y) ** 2))
+    assert rs.plot.observed(model, X=other, y=y).get_title().endswith(f"RMSE {error:.3g}")
+    assert rs.plot.observed(several, X=other, y=y, target=1).get_xlabel() == "observed y1"
+    line = rs.KernelRidge(**choices).fit(table[["u"]], y)
+    for x in (other, table.u, table.u.to_numpy()):
+        drawn = rs.plot.curve(line, data=(x, y)).lines[0].get_xydata()
+        np.testing.assert_array_equal(drawn, np.column_stack([table.u, y]))
+    plt.close("all")
+    with pytest.raises(DataError, match="X has no column 'v'; its columns are u, w"):
+        rs.plot.observed(model, X=table.rename(columns={"v": "w"}), y=y)
+    with pytest.raises(ValueError, match=r"data\[1\]=.* but it must be .* for each row, 300 of"):
+        rs.plot.decision(sorter, data=(table, kinds[:9]))
+    with pytest.raises(ValueError, match="No row has all inputs in X and a value in y"):
+        rs.plot.observed(model, X=table, y=np.nan * y)
+
+
+def test_rows_of_a_picture_hold_what_those_of_a_fit_may_hold(rng: np.random.Generator) -> None:
+    """Dates were "no pair of arrays"; a cube was none, and y in another order was other rows."""
+    pd = pytest.importorskip("pandas")
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.uniform(0, 99, 300), unit="D")
+    table = pd.DataFrame({"u": rng.normal(size=300), "when": days})
+    kinds = np.where(table.u > 0, "a", "b")
+    choices: dict[str, Any] = {"n_components": 64, "random_state": 0, "progress": False}
+    sorter = rs.KernelClassifier(**choices).fit(table, kinds)
+    gap = table.assign(u=table.u.where(table.index > 8))
+    ax = rs.plot.decision(sorter, data=(gap, kinds))
+    assert ax.get_title() == f"291 rows, {sorter.score(table[9:], kinds[9:]):.1%} right"
+    assert ax.get_ylabel() == "when [days since 1970-01-01]"
+    with pytest.raises(DataError, match=r"'when' holds strings .* but the model was fitted on"):
+        rs.plot.decision(sorter, data=(table.assign(when="today"), kinds))
+    cube = xr.Dataset({"u": (("time", "lat"), rng.normal(size=(20, 9)))}, {"lat": np.arange(9.0)})
+    cube["v"] = np.sin(cube.u) + cube.lat
+    model = rs.KernelRidge(**choices).fit(cube, "v", inputs=["u", "lat"])
+    error = float(np.sqrt(((model.predict(cube) - cube.v) ** 2).mean()))
+    for y in (cube.v, cube.v.transpose("lat", "time")):
+        assert rs.plot.observed(model, X=cube, y=y).get_title().endswith(f"RMSE {error:.3g}")
+    plt.close("all")
 
 
 def test_a_slope_has_the_units_of_its_columns(rng: np.random.Generator) -> None:
