@@ -305,7 +305,7 @@ def sobol_indices(model: Any, *, size: int = 8192, random_state: int = 0) -> Sob
     """
     whole(1).check("size", size)
     replace(SEED_NUMBER, optional=True).check("random_state", random_state)
-    function, rows = _function_of(model), _sample_of(model)
+    function, rows = function_of(model), _sample_of(model)
     inputs = places_by_variable(model._require_fit().columns.inputs)
     return sensitivity.sobol_indices(
         function, rows, size=size, random_state=random_state, inputs=inputs
@@ -353,7 +353,7 @@ def partial_dependence(model: Any, name: str, grid: ArrayLike | int = 50) -> tup
     Rule(known, is_string, lambda value: value in variables, "Name one of them.").check(
         "name", name
     )
-    function, rows, places = _function_of(model), _sample_of(model), variables[name]
+    function, rows, places = function_of(model), _sample_of(model), variables[name]
     if name not in inputs:
         levels = [inputs[place].removeprefix(f"{name}=") for place in places]
         Rule(
@@ -399,7 +399,7 @@ def _sample_of(model: Any) -> Float64:
     return np.asarray(rows[:, : fitted.n_inputs])
 
 
-def _function_of(model: Any) -> RowFunction:
+def function_of(model: Any) -> RowFunction:
     """x ↦ f, of a classifier its scores."""
     answer = model._require_fit().answer
     if not hasattr(answer, "mean") and not hasattr(answer, "log_odds"):

@@ -10,7 +10,7 @@ import numpy as np
 from rff_stream._array import Array
 from rff_stream.answers.learning_curves import group_errors
 from rff_stream.arguments import Rule, is_mapping, is_several, is_string
-from rff_stream.errors import MODELS, takes
+from rff_stream.errors import MODELS, ModelError, takes
 from rff_stream.moments import Moments
 from rff_stream.plot.canvas import (
     COLOURS,
@@ -18,9 +18,11 @@ from rff_stream.plot.canvas import (
     axes,
     check_target,
     fold_labels,
+    has_log_link,
     legend_above,
     plain_text,
     plain_ticks,
+    require_numbers,
     target_label,
 )
 from rff_stream.text_formatting import format_bytes
@@ -64,7 +66,18 @@ def residuals(
         Order 2, of the model's map: ``collect(model.features_, …, by="time.year")``.
     ax : Axes, optional
     target : int
+
+    Raises
+    ------
+    ModelError
+        For a classifier, and where the mean is an exponential: moments do not tell its residuals.
     """
+    require_numbers(model, "Use model.scores(X, y, by=…).")
+    if has_log_link(model):
+        raise ModelError(
+            f"{type(model).__name__} fits the logarithm of a mean, and moments tell residuals of "
+            "what is linear in their features. Use model.residuals(X, y, by=…)."
+        )
     GROUPS.check("groups", groups)
     check_target(target, len(model.columns_.targets))
     found = [group_errors(part, model.coef_, model.intercept_) for part in groups.values()]

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rff_stream import inspect
 from rff_stream._array import Array, Float64
 from rff_stream.arguments import Rule, array_of, is_whole
 from rff_stream.errors import ModelError
-from rff_stream.predictors import LinearPredictor
 from rff_stream.sources.container_types import is_from
 
 if TYPE_CHECKING:
@@ -196,9 +196,44 @@ def input_label(model: Any, index: int) -> str:
 def target_label(model: Any, target: int = 0) -> str:
     """Name in words, and unit of a target."""
     columns = model.columns_
-    name, d = columns.targets[target], len(columns.inputs)
-    unit = columns.units[d + target] if len(columns.units) > d + target else ""
+    name, units = columns.targets[target], columns.units[len(columns.inputs) :]
+    unit = units[target] if len(units) == len(columns.targets) else ""
     return axis_label(dict(columns.long_names).get(name, name), unit)
+
+
+def function_label(model: Any, target: int) -> str:
+    """What a value of the fit is: a target with its unit, or "score of wet" of a classifier.
+
+    A classifier of two classes has the score of the second one.
+
+    Raises ModelError or ValueError: there is no such function, target or class.
+    """
+    inspect.function_of(model)
+    classes = getattr(model, "classes_", None)
+    if classes is None:
+        check_target(target, len(model.columns_.targets))
+        return target_label(model, target)
+    scored = classes if len(classes) > 2 else classes[1:]
+    check_target(target, len(scored))
+    return axis_label(f"score of {scored[target]}")
+
+
+def has_log_link(model: Any) -> bool:
+    """Whether the mean is the exponential of what is fitted."""
+    losses = getattr(model._require_fit().answer, "losses", ())
+    return any(loss.log_link for loss in losses)
+
+
+def require_numbers(model: Any, remedy: str) -> None:
+    """Refuse a model that predicts no numbers: a classifier, or one without a target.
+
+    Raises ModelError: saying what to draw instead.
+    """
+    if hasattr(model, "classes_"):
+        raise ModelError(
+            f"{type(model).__name__} predicts classes, and this picture shows numbers. {remedy}"
+        )
+    inspect.function_of(model)
 
 
 def sample_of(model: Any) -> tuple[Float64, Float64, Float64]:
@@ -314,17 +349,8 @@ def grid_of(box: Float64, size: int) -> tuple[Float64, Float64, Float64]:
 
 
 def mean_of(model: Any, x: Array) -> Float64:
-    """Predictions (n, T) of rows (n, d) by position, whatever names the model knows."""
-    answer = model._require_fit().answer
-    if hasattr(answer, "mean"):
-        return np.asarray(answer.mean()(x))
-    if not hasattr(model, "coef_"):
-        raise ModelError(
-            f"{type(model).__name__} fits no function of rows, and this shows one. Use KernelRidge "
-            "or GaussianProcessRegressor."
-        )
-    coef = np.asarray(model.coef_).reshape(model.features_.n_components, -1)
-    return LinearPredictor(model.features_, coef, np.atleast_1d(model.intercept_))(x)
+    """Predictions, or scores of classes, (n, T) of rows (n, d) by position."""
+    return np.asarray(inspect.function_of(model)(x))
 
 
 def by_place(method: Callable[[Array], Any], rows: Array) -> Array:

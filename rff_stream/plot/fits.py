@@ -37,14 +37,16 @@ from rff_stream.plot.canvas import (
     box_of,
     check_target,
     colour_bar,
+    function_label,
     grid_of,
+    has_log_link,
     input_label,
     legend,
     mean_of,
     require_inputs,
+    require_numbers,
     sample_of,
     std_of,
-    target_label,
 )
 from rff_stream.plot.given_rows import PAIR, rows_and_values
 from rff_stream.text_formatting import format_share
@@ -83,22 +85,36 @@ def curve(
 
     Parameters
     ----------
-    model : KernelRidge or GaussianProcessRegressor
-        Fitted on one input.
+    model : KernelRidge, GaussianProcessRegressor, KernelRegressor or KernelClassifier
+        Fitted on one input. Of a classifier the scores are drawn, without rows.
     ax : Axes, optional
     at : (m,) array, optional
         Where to evaluate; by default the range of the row sample.
     data : (x, y), optional
         Points to show, x as in predict or (m,); by default the row sample.
     target : int
-        Position of the target.
+        Position of the target, or of the class.
     coverage : float
         Coverage of both intervals.
+
+    Raises
+    ------
+    ValueError
+        For other than one input, or ``data`` of a classifier.
+    ModelError
+        If the model fits no function of rows.
     """
     require_inputs(model, 1)
-    _check_curve(model, target, coverage)
+    label = _curve_label(model, target, coverage)
     PAIR.check("data", data)
-    if data is None:
+    if hasattr(model, "classes_"):
+        if data is not None:
+            raise ValueError(
+                "data holds classes, but the curve of a classifier is a score, and a class has no "
+                "place on its axis. Leave data out, or draw plot.calibration of model.scores(X, y)."
+            )
+        points = np.empty(0), np.empty(0)
+    elif data is None:
         sample_x, sample_y, _ = sample_of(model)
         points = sample_x, sample_y[:, target]
     else:
@@ -111,20 +127,19 @@ def curve(
         std = std_of(model, rows, noise=noise)
         if std is not None:
             reach = half * std[:, target]
-            label = f"{format_share(coverage)} of {what}"
-            _band(ax, x, mean, reach, opacity, label)
+            _band(ax, x, mean, reach, opacity, f"{format_share(coverage)} of {what}")
     if len(points[0]):
         ax.plot(*points, ".", color=GREY, ms=3, alpha=0.6, zorder=1, label="rows")
     ax.plot(x, mean, color=COLOURS[0], label=f"fit, R = {model.features_.n_components}")
-    ax.set(xlabel=input_label(model, 0), ylabel=target_label(model, target))
+    ax.set(xlabel=input_label(model, 0), ylabel=label)
     legend(ax)
     return ax
 
 
-def _check_curve(model: Any, target: int, coverage: float) -> None:
-    """Refuse a target that the model has not, and an interval that is none."""
-    check_target(target, len(model.columns_.targets))
+def _curve_label(model: Any, target: int, coverage: float) -> str:
+    """What is drawn; refuses a target that the model has not, and an interval that is none."""
     PROBABILITY.check("coverage", coverage)
+    return function_label(model, target)
 
 
 def _points(model: Any, at: Array | None) -> Float64:
@@ -156,13 +171,14 @@ def slope(
 
     Parameters
     ----------
-    model : KernelRidge or GaussianProcessRegressor
-        Fitted on one input, with a map whose slopes are known in closed form.
+    model : KernelRidge, GaussianProcessRegressor, KernelRegressor or KernelClassifier
+        Fitted on one input, with a map whose slopes are known in closed form. Of a classifier the
+        slope is that of its score; where the mean is an exponential, of its logarithm.
     ax : Axes, optional
     at : (m,) array, optional
         Where to evaluate; by default the range of the row sample.
     target : int
-        Position of the target.
+        Position of the target, or of the class.
     coverage : float
         Coverage of the interval.
 
@@ -176,7 +192,7 @@ def slope(
     '∂y/∂x0'
     """
     require_inputs(model, 1)
-    _check_curve(model, target, coverage)
+    _curve_label(model, target, coverage)
     x, features = _points(model, at), model.features_
     rows = x[:, None]
     mean = model._require_fit().answer.slopes()(rows)[:, 0, target]
@@ -225,7 +241,7 @@ def partial_dependence(
     'mean of y'
     """
     values, mean = inspect.partial_dependence(model, name, grid)
-    check_target(target, mean.shape[1])
+    label = function_label(model, target)
     index, order = model.columns_.inputs.index(name), np.argsort(values)
     values, mean = values[order], mean[order]
     ax = axes(ax)
@@ -234,12 +250,8 @@ def partial_dependence(
     shown = deciles[(deciles >= values[0]) & (deciles <= values[-1])]
     ax.plot(shown, np.zeros(len(shown)), "|", color=GREY, ms=9, mew=1,
             transform=ax.get_xaxis_transform(), clip_on=False)  # fmt: skip
-    classes = getattr(model, "classes_", None)
-    if classes is None:
-        of = target_label(model, target)
-    else:
-        of = f"the score of {classes[target if len(classes) > 2 else 1]}"
-    ax.set(xlabel=input_label(model, index), ylabel=f"mean of {of}")
+    the = "the " if hasattr(model, "classes_") else ""
+    ax.set(xlabel=input_label(model, index), ylabel=f"mean of {the}{label}")
     return ax
 
 
@@ -263,7 +275,7 @@ def surface(
         of its row sample.
     ax : Axes, optional
     target : int
-        Position of the target of a model.
+        Position of the target of a model, or of the class whose score is drawn.
     center : float, optional
         Value in the middle of a diverging colour scale, such as 0 for differences.
     limits : (low, high), optional
@@ -283,6 +295,8 @@ def surface(
     ------
     ValueError
         For ``norm`` together with ``center`` or ``limits``.
+    ModelError
+        If the model fits no function of rows.
 
     Examples
     --------
@@ -325,7 +339,7 @@ def observed(
 
     Parameters
     ----------
-    model : KernelRidge or GaussianProcessRegressor
+    model : KernelRidge, GaussianProcessRegressor or KernelRegressor
     ax : Axes, optional
     X, y : rows as in predict and (m,) or (m, T) array, optional
         Rows that were not in the fit; inputs are matched by name if they have names. By default
@@ -340,9 +354,13 @@ def observed(
     ValueError
         If no row has all inputs and an observation.
     ModelError, DataError
-        If an input of the fit is absent among the names of X, or is no number.
+        For a classifier or a model that fits no function of rows; or if an input of the fit is
+        absent among the names of X, or is no number.
     """
-    _check_curve(model, target, coverage)
+    require_numbers(
+        model, "Use plot.confusion or plot.calibration of model.scores(X, y), or plot.decision."
+    )
+    name = _curve_label(model, target, coverage)
     predicted, seen, std, words = _pairs(model, X, y, target)
     ax = axes(ax)
     ends = (min(predicted.min(), seen.min()), max(predicted.max(), seen.max()))
@@ -357,7 +375,6 @@ def observed(
         out, missed = seen[~inside], predicted[~inside]
         ax.plot(out, missed, "x", color=COLOURS[1], **style, label=f"outside: {len(out):,} rows")
     rmse = float(np.sqrt(np.mean((predicted - seen) ** 2)))
-    name = target_label(model, target)
     ax.set(xlabel=f"observed {name}", ylabel=f"predicted {name}")
     ax.set_title(f"{words}, RMSE {rmse:.3g}", fontsize="medium")
     legend(ax)
@@ -365,11 +382,17 @@ def observed(
 
 
 def _slope_label(model: Any, target: int) -> str:
-    """ "∂sst/∂lat [K/degrees_north]"."""
+    """ "∂sst/∂lat [K/degrees_north]", "∂ log E count/∂lat [1/degrees_north]"."""
     columns = model.columns_
-    name = f"∂{columns.targets[target]}/∂{columns.inputs[0]}"
-    units = [columns.units[k] if len(columns.units) > k else "" for k in (1 + target, 0)]
-    return axis_label(name, "/".join(units) if all(units) else "")
+    units = columns.units or ("",) * (1 + len(columns.targets))
+    if hasattr(model, "classes_"):
+        what, unit = f" {function_label(model, target)}", "1"
+    elif has_log_link(model):
+        what, unit = f" log E {columns.targets[target]}", "1"
+    else:
+        what, unit = columns.targets[target], units[1:][target]
+    name = f"∂{what}/∂{columns.inputs[0]}"
+    return axis_label(name, f"{unit}/{units[0]}" if unit and units[0] else "")
 
 
 def _check_colours(colour: str | None, norm: Normalize | None) -> None:
@@ -402,13 +425,14 @@ def _linear_scale(center: float | None, limits: tuple[float, float] | None) -> N
 
 def _field(values: Any, target: int) -> tuple[Any, Any, Float64, str]:
     """x and y with their labels, values (ny, nx) and theirs."""
-    check_target(target, len(values.columns_.targets) if hasattr(values, "columns_") else 1)
     if not hasattr(values, "dims"):
         require_inputs(values, 2)
+        label = function_label(values, target)
         x, y, rows = grid_of(box_of(values, 0.0), SURFACE_POINTS)
         field = mean_of(values, rows)[:, target].reshape(len(y), len(x))
         first, second = input_label(values, 0), input_label(values, 1)
-        return (x, first), (y, second), field, target_label(values, target)
+        return (x, first), (y, second), field, label
+    check_target(target, 1)
     if len(values.dims) != 2:
         raise ValueError(
             f"values has dimensions {dict(values.sizes)}, and a map has two. Select one place "

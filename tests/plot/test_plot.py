@@ -23,7 +23,7 @@ from rff_stream.answers.learning_curves import row_curve
 from rff_stream.answers.maximum_mean_discrepancy import drift
 from rff_stream.answers.penalty_selection import cross_validate, gcv, ridge_path
 from rff_stream.answers.sensitivity import ard_relevance, sobol_indices
-from rff_stream.errors import DataError
+from rff_stream.errors import DataError, ModelError
 from rff_stream.grid.selection import KernelComparison
 from rff_stream.plot.canvas import mean_of
 
@@ -549,6 +549,91 @@ def test_rows_of_a_picture_hold_what_those_of_a_fit_may_hold(rng: np.random.Gene
     error = float(np.sqrt(((model.predict(cube) - cube.v) ** 2).mean()))
     for y in (cube.v, cube.v.transpose("lat", "time")):
         assert rs.plot.observed(model, X=cube, y=y).get_title().endswith(f"RMSE {error:.3g}")
+    plt.close("all")
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_picture_of_classes_is_of_the_score_that_it_names(
+    loss: Any, classes: int, rng: np.random.Generator
+) -> None:
+    """It was that of the first class, under the name of y, with class numbers as rows."""
+    x = rng.uniform(-2, 2, (300, 2))
+    label = np.array(["dry", "damp", "wet"])[np.digitize(x[:, 0], (0, 1)) % classes]
+    choices: dict[str, Any] = {"n_components": 64, "random_state": 0, "progress": False}
+    line = rs.KernelClassifier(loss, **choices).fit(x[:, :1], label)
+    plane = rs.KernelClassifier(loss, **choices).fit(x, label)
+    at = np.linspace(-1, 1, 9)
+    scores = line.decision_function(at[:, None]).reshape(9, -1)
+    for target, name in enumerate(line.classes_ if classes > 2 else line.classes_[1:]):
+        ax = rs.plot.curve(line, at=at, target=target)
+        assert (ax.get_ylabel(), len(ax.lines)) == (f"score of {name}", 1)
+        np.testing.assert_allclose(ax.lines[0].get_ydata(), scores[:, target], rtol=1e-9)
+        assert rs.plot.slope(line, target=target).get_ylabel() == f"∂ score of {name}/∂x0"
+        drawn = rs.plot.surface(plane, target=target).collections[0]
+        assert drawn.colorbar.ax.get_ylabel() == f"score of {name}"
+        low, high = (
+            plane.moments_.sample.rows[:, :2].min(0),
+            plane.moments_.sample.rows[:, :2].max(0),
+        )
+        corners = plane.decision_function(np.stack([low, high])).reshape(2, -1)[:, target]
+        np.testing.assert_allclose(drawn.get_array().ravel()[[0, -1]], corners, rtol=1e-9)
+        plt.close("all")
+    for picture, model in ((rs.plot.curve, line), (rs.plot.surface, plane)):
+        with pytest.raises(ValueError, match=f"from 0 to {classes - 1 - (classes == 2)}, of a"):
+            picture(model, target=3)
+    with pytest.raises(ValueError, match=r"data holds classes, .* Leave data out"):
+        rs.plot.curve(line, data=(x[:, :1], label))
+
+
+def test_a_model_that_a_picture_does_not_serve_is_told_another(
+    shelf: Shelf, rng: np.random.Generator
+) -> None:
+    """Scores stood against class numbers with an RMSE; residuals of counts were of logarithms."""
+    with pytest.raises(ModelError, match=r"predicts classes, and this .* Use plot\.confusion"):
+        rs.plot.observed(shelf.sorter)
+    with pytest.raises(ModelError, match=r"predicts classes, .* Use model\.scores"):
+        rs.plot.residuals(shelf.sorter, shelf.folds)
+    count = rng.poisson(np.exp(shelf.y)).astype(float)
+    counts = rs.KernelRegressor("poisson", n_components=64, random_state=0, progress=False)
+    counts.fit(shelf.x, count)
+    with pytest.raises(ModelError, match=r"fits the logarithm of a mean, .* Use model\.residuals"):
+        rs.plot.residuals(counts, {"all": counts.moments_})
+    for picture, model in (
+        (rs.plot.curve, shelf.bump), (rs.plot.slope, shelf.bump), (rs.plot.surface, shelf.cloud),
+        (rs.plot.observed, shelf.detector), (rs.plot.observed, shelf.pca),
+    ):  # fmt: skip
+        with pytest.raises(ModelError, match="fits no function of rows"):
+            picture(model)
+
+
+@pytest.mark.parametrize("loss", ["poisson", "negative_binomial"])
+def test_a_slope_of_a_logarithm_says_so(loss: Any, rng: np.random.Generator) -> None:
+    """It was named ∂y/∂x0, whose largest value was 7.9 where 2.1 was drawn."""
+    x = rng.uniform(-2, 2, 300)
+    count = rng.poisson(np.exp(1 + np.sin(2 * x))).astype(float)
+    data = xr.Dataset({"y": ("row", count, {"units": "mm"})})
+    data["x"] = "row", x, {"units": "m"}
+    model = rs.KernelRegressor(loss, n_components=64, random_state=0, progress=False)
+    model.fit(data, "y", inputs=["x"])
+    at, step = np.linspace(-1.5, 1.5, 31), 1e-3
+    ax = rs.plot.slope(model, at=at)
+    assert ax.get_ylabel() == "∂ log E y/∂x [1/m]"
+    drawn = ax.lines[-1].get_ydata()
+    above, below = (np.log(mean_of(model, (at + each)[:, None])[:, 0]) for each in (step, -step))
+    # Of float32 rows: see the line of a slope.
+    np.testing.assert_allclose(drawn, (above - below) / (2 * step), atol=0.02 * np.abs(drawn).max())
+    plt.close(ax.figure)
+
+
+def test_a_target_counted_from_the_end_has_its_own_unit(rng: np.random.Generator) -> None:
+    sea = xr.Dataset({"depth": ("row", rng.uniform(0, 9, 100), {"units": "m"})})
+    for name, unit in (("temp", "K"), ("salt", "g/kg")):
+        sea[name] = "row", rng.normal(size=100), {"units": unit}
+    model = rs.KernelRidge(n_components=16, random_state=0, progress=False)
+    model.fit(sea, ["temp", "salt"], inputs=["depth"])
+    assert rs.plot.curve(model, target=-1).get_ylabel() == "salt [g/kg]"
+    assert rs.plot.slope(model, target=-1).get_ylabel() == "∂salt/∂depth [g/kg/m]"
     plt.close("all")
 
 

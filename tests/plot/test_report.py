@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 import rff_stream as rs
 from rff_stream.cli import main
-from rff_stream.report import COLOURS_OF_DRAWING, assess, report, write_report
+from rff_stream.report import COLOURS_OF_DRAWING, assess, drift_section, report, write_report
 
 VOID = {"img", "link", "meta", "wbr"}
 HEADINGS = [
@@ -313,3 +313,13 @@ def test_a_browser_asks_for_nothing_and_complains_of_nothing(
     asked = re.findall(r'"url":"(\w+)://([^/"]*)', (tmp_path / "net.json").read_text())
     own = ("google.com", "googleapis.com", "gvt1.com", "gstatic.com")
     assert not [host for scheme, host in asked if scheme != "file" and not host.endswith(own)]
+
+
+def test_batches_of_counts_are_told_by_their_distances(rng: np.random.Generator) -> None:
+    """Residuals of a logarithm had stood beside each other as if they were those of y."""
+    x, count = rng.uniform(-2, 2, (300, 2)), rng.poisson(3.0, 300).astype(float)
+    model = rs.KernelRegressor("poisson", n_components=32, random_state=0, progress=False)
+    folds = rs.collect(model.fit(x, count).features_, x, folds=2, order=1)
+    words = drift_section(model, folds).html()
+    assert "distance" in words
+    assert "mean residual" not in words
