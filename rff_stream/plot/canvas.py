@@ -14,7 +14,7 @@ from rff_stream import inspect
 from rff_stream._array import Array, Float64
 from rff_stream.arguments import Rule, array_of, is_whole
 from rff_stream.errors import ModelError
-from rff_stream.sources.container_types import is_from
+from rff_stream.sources.container_types import check_index, is_from, is_table_of_pandas
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -265,9 +265,13 @@ def box_around(x: Array, margin: float = MARGIN) -> Float64:
 def in_one_order(**columns: Any) -> dict[str, Any]:
     """Arrays by name: labelled ones with their dimensions in the order of the first of these.
 
-    Raises ValueError: other dimensions or lengths, or other coordinates. As in xarray's exact join,
-    a dimension without coordinates agrees with any of its length.
+    Raises DataError: objects of pandas with other indexes. ValueError: labelled ones with other
+    dimensions, lengths or coordinates. As in xarray's exact join, a dimension without coordinates
+    agrees with any of its length.
     """
+    tables = {name: own for name, own in columns.items() if is_table_of_pandas(own)}
+    for name in [*tables][:1]:
+        check_index(tables.pop(name), name=name, **tables)
     labelled = {name: own for name, own in columns.items() if is_from(own, DATA_ARRAY)}
     first: str = next(iter(labelled), "")
     one: Any = labelled.get(first)
@@ -278,9 +282,9 @@ def in_one_order(**columns: Any) -> dict[str, Any]:
                 "they are not values of the same rows. Give all of them the same dimensions: "
                 f"xr.broadcast({', '.join(labelled)})."
             )
-        for dim in {*own.indexes} & {*one.indexes} & {*own.dims}:
-            ours, theirs = one.indexes[dim], own.indexes[dim]
-            if not ours.equals(theirs):
+        for dim in one.dims:
+            ours, theirs = one.indexes.get(dim), own.indexes.get(dim)
+            if not (ours is None or theirs is None or ours.equals(theirs)):
                 raise ValueError(
                     f"{name} and {first} have other coordinates along {dim!r}: "
                     f"{_first_apart(theirs, ours)}. Values of a row have the same ones. Align them "

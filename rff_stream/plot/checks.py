@@ -95,8 +95,8 @@ def coverage(
 
     A curve below the diagonal means intervals that are too narrow.
 
-    DataArrays are paired by their dimensions, in any order, and have the same coordinates; other
-    arrays are paired by place.
+    DataArrays are paired by their dimensions, in any order, and have the same coordinates. Objects
+    of pandas have the same index. Other arrays are paired by place.
 
     Parameters
     ----------
@@ -109,8 +109,8 @@ def coverage(
     Raises
     ------
     ValueError
-        For more than six groups, a negative ``std``, or DataArrays of other dimensions or
-        coordinates.
+        For more than six groups, a negative ``std``, or arrays of other dimensions,
+        coordinates or indexes.
 
     Examples
     --------
@@ -172,8 +172,8 @@ def error_curve(
     A mean that is not 0 shows an error of the model. Dots that spread more on one side show noise
     that is not the same everywhere.
 
-    DataArrays are paired by their dimensions, in any order, and have the same coordinates; other
-    arrays are paired by place.
+    DataArrays are paired by their dimensions, in any order, and have the same coordinates. Objects
+    of pandas have the same index. Other arrays are paired by place.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def error_curve(
     Raises
     ------
     ValueError
-        If no row has all of them, or for DataArrays of other dimensions or coordinates.
+        If no row has all of them, or for arrays of other dimensions, coordinates or indexes.
 
     Examples
     --------
@@ -225,8 +225,8 @@ def error_map(
 ) -> Axes:
     """Residuals (n,) as dots on a map, with coastlines if their data are installed.
 
-    DataArrays are paired by their dimensions, in any order, and have the same coordinates; other
-    arrays are paired by place.
+    DataArrays are paired by their dimensions, in any order, and have the same coordinates. Objects
+    of pandas have the same index. Other arrays are paired by place.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ def error_map(
     Raises
     ------
     ValueError
-        If no row has all of them, or for DataArrays of other dimensions or coordinates.
+        If no row has all of them, or for arrays of other dimensions, coordinates or indexes.
 
     Examples
     --------

@@ -146,8 +146,10 @@ def missing_extra(path: str, cause: ImportError) -> DataError:
     )
 
 
-def check_index(X: Any, **others: Any) -> None:
-    """pandas objects beside a pandas X have its index: rows are paired by place.
+def check_index(X: Any, *, name: str = "X", **others: Any) -> None:
+    """pandas objects beside a pandas X, which a message calls by this name, have its index.
+
+    Rows are paired by place.
 
     Raises DataError: naming what differs, and its first label that does.
     """
@@ -158,7 +160,7 @@ def check_index(X: Any, **others: Any) -> None:
             continue
         first = next(i for i, (a, b) in enumerate(zip(X.index, each.index, strict=True)) if a != b)
         raise DataError(
-            f"{role} and X have other indexes: {each.index[first]} and {X.index[first]} at "
+            f"{role} and {name} have other indexes: {each.index[first]} and {X.index[first]} at "
             f"place {first}. Rows are paired by position, so indexes must agree. Give "
-            f"{role}.loc[X.index], or {role}.to_numpy() if the positions are right."
+            f"{role}.loc[{name}.index], or {role}.to_numpy() if the positions are right."
         )

@@ -458,6 +458,22 @@ def test_labelled_errors_are_paired_by_their_dimensions(rng: np.random.Generator
         rs.plot.coverage(wrong, std, by=side.assign_coords(lon=side.lon + 0.5))
 
 
+def test_errors_with_other_indexes_are_not_paired_by_place(rng: np.random.Generator) -> None:
+    """As a fit and a score refuse y with another index than that of X."""
+    pd = pytest.importorskip("pandas")
+    wrong, std = pd.Series(rng.normal(size=9)), pd.Series(rng.uniform(1, 2, 9))
+    assert rs.plot.coverage(wrong, std[::-1].to_numpy()).lines
+    plt.close("all")
+    for draw in (
+        lambda std: rs.plot.coverage(wrong, std),
+        lambda std: rs.plot.coverage(wrong, np.ones(9), by=std),
+        lambda std: rs.plot.error_curve(wrong, std),
+        lambda std: rs.plot.error_map(wrong, wrong, std, coasts=False),
+    ):
+        with pytest.raises(DataError, match=r"other indexes: 8 and 0 at place 0.*\.loc\["):
+            draw(std[::-1])
+
+
 def test_a_constant_column_depends_on_nothing() -> None:
     ax = rs.plot.dependence({"c": Dependence(0.0, 0.0, 1.0, ROWS)})
     assert ax.patches[0].get_height() == 1
