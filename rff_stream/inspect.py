@@ -23,8 +23,7 @@ from rff_stream.arguments import (
     whole,
     whole_or,
 )
-from rff_stream.contracts import RowFunction
-from rff_stream.errors import MODELS, ModelError, takes, warn
+from rff_stream.errors import MODELS, takes, warn
 from rff_stream.families.level_intercepts import quantities
 from rff_stream.features.normal_scores import normal_scores_of
 from rff_stream.model import gradients
@@ -305,7 +304,7 @@ def sobol_indices(model: Any, *, size: int = 8192, random_state: int = 0) -> Sob
     """
     whole(1).check("size", size)
     replace(SEED_NUMBER, optional=True).check("random_state", random_state)
-    function, rows = function_of(model), _sample_of(model)
+    function, rows = gradients.function_of(model), _sample_of(model)
     inputs = places_by_variable(model._require_fit().columns.inputs)
     return sensitivity.sobol_indices(
         function, rows, size=size, random_state=random_state, inputs=inputs
@@ -353,7 +352,7 @@ def partial_dependence(model: Any, name: str, grid: ArrayLike | int = 50) -> tup
     Rule(known, is_string, lambda value: value in variables, "Name one of them.").check(
         "name", name
     )
-    function, rows, places = function_of(model), _sample_of(model), variables[name]
+    function, rows, places = gradients.function_of(model), _sample_of(model), variables[name]
     if name not in inputs:
         levels = [inputs[place].removeprefix(f"{name}=") for place in places]
         Rule(
@@ -397,15 +396,3 @@ def _sample_of(model: Any) -> Float64:
     fitted = model._require_fit()
     rows = fitted.need_sample("and this looks at its inputs")
     return np.asarray(rows[:, : fitted.n_inputs])
-
-
-def function_of(model: Any) -> RowFunction:
-    """x ↦ f, of a classifier its scores."""
-    answer = model._require_fit().answer
-    if not hasattr(answer, "mean") and not hasattr(answer, "log_odds"):
-        raise ModelError(
-            f"{type(model).__name__} fits no function of rows. Use KernelRidge, "
-            "GaussianProcessRegressor, KernelRegressor or KernelClassifier."
-        )
-    found: RowFunction = answer.mean() if hasattr(answer, "mean") else answer.log_odds.predictor()
-    return found

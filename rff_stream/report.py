@@ -36,7 +36,6 @@ from rff_stream.notebook_display import Card, numbers, table
 from rff_stream.plot.canvas import (
     BLANKS,
     COLOURS,
-    has_log_link,
     mean_of,
     on_paper,
     sample_of,
@@ -431,7 +430,7 @@ def drift_section(model: Any, groups: Mapping[Any, Moments]) -> Section:
     if len(groups) < 2:
         return Section("Drift", ())
     some = dict(list(groups.items())[-MOST_GROUPS:])
-    if not _regresses(model) or has_log_link(model):  # moments do not tell its residuals
+    if not _regresses(model) or gradients.has_log_link(model):  # moments do not tell its residuals
         return Section("Drift", _distances(some))
     errors = {k: group_errors(part, model.coef_, model.intercept_) for k, part in some.items()}
     rows = [[str(k), f"{e.n:,}", numbers(e.bias), numbers(e.rmse)] for k, e in errors.items()]

@@ -247,7 +247,7 @@ def shares_of_inputs(model: Any) -> dict[str, float]:
         rows = fitted.need_sample("and levels are drawn from one", "Save with moments=True.")
         variance = gradient_statistic(model, every=True).variance
         unit = variance if len(variance) > 1 else np.ones(1)
-        function, x = function_with_slopes(fitted.answer), rows[:, : len(inputs)]
+        function, x = function_with_slopes(model), rows[:, : len(inputs)]
         fills = dict(fitted.columns.fills)
         with single_threaded_blas():
             for name, own in drawn.items():
@@ -261,11 +261,25 @@ def shares_of_inputs(model: Any) -> dict[str, float]:
     return {name: found[name] / total if total else 0.0 for name in dict.fromkeys(order)}
 
 
-def function_with_slopes(answer: Any) -> Callable[[Array], Float64]:
-    """x ↦ f (n, T): scores of classes, the logarithm of a mean that is an exponential."""
-    if not hasattr(answer, "mean"):
-        odds: RowFunction = answer.log_odds.predictor()
-        return odds
-    mean: RowFunction = answer.mean()
-    logarithm = hasattr(answer, "losses") and answer.losses[0].log_link
-    return (lambda x: np.log(mean(x))) if logarithm else mean
+def function_of(model: Any) -> RowFunction:
+    """x ↦ f, of a classifier its scores."""
+    answer = model._require_fit().answer
+    if not hasattr(answer, "mean") and not hasattr(answer, "log_odds"):
+        raise ModelError(
+            f"{type(model).__name__} fits no function of rows. Use KernelRidge, "
+            "GaussianProcessRegressor, KernelRegressor or KernelClassifier."
+        )
+    found: RowFunction = answer.mean() if hasattr(answer, "mean") else answer.log_odds.predictor()
+    return found
+
+
+def has_log_link(model: Any) -> bool:
+    """Whether the mean is the exponential of what is fitted, whose slopes are told."""
+    losses = getattr(model._require_fit().answer, "losses", ())
+    return any(loss.log_link for loss in losses)
+
+
+def function_with_slopes(model: Any) -> Callable[[Array], Float64]:
+    """x ↦ f (n, T), or its logarithm where slopes are those of it."""
+    mean = function_of(model)
+    return (lambda x: np.log(mean(x))) if has_log_link(model) else mean

@@ -11,6 +11,7 @@ from rff_stream._array import Array
 from rff_stream.answers.learning_curves import group_errors
 from rff_stream.arguments import Rule, is_mapping, is_several, is_string
 from rff_stream.errors import MODELS, ModelError, takes
+from rff_stream.model.gradients import has_log_link
 from rff_stream.moments import Moments
 from rff_stream.plot.canvas import (
     COLOURS,
@@ -18,7 +19,6 @@ from rff_stream.plot.canvas import (
     axes,
     check_target,
     fold_labels,
-    has_log_link,
     legend_above,
     plain_text,
     plain_ticks,

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rff_stream import inspect
 from rff_stream._array import Array, Float64
 from rff_stream.arguments import Rule, array_of, is_whole
 from rff_stream.errors import ModelError
+from rff_stream.model.gradients import function_of
 from rff_stream.sources.container_types import check_index, is_from, is_table_of_pandas
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def function_label(model: Any, target: int) -> str:
 
     Raises ModelError or ValueError: there is no such function, target or class.
     """
-    inspect.function_of(model)
+    function_of(model)
     classes = getattr(model, "classes_", None)
     if classes is None:
         check_target(target, len(model.columns_.targets))
@@ -216,12 +216,6 @@ def function_label(model: Any, target: int) -> str:
     scored = classes if len(classes) > 2 else classes[1:]
     check_target(target, len(scored))
     return axis_label(f"score of {scored[target]}")
-
-
-def has_log_link(model: Any) -> bool:
-    """Whether the mean is the exponential of what is fitted."""
-    losses = getattr(model._require_fit().answer, "losses", ())
-    return any(loss.log_link for loss in losses)
 
 
 def require_numbers(model: Any, remedy: str) -> None:
@@ -233,7 +227,7 @@ def require_numbers(model: Any, remedy: str) -> None:
         raise ModelError(
             f"{type(model).__name__} predicts classes, and this picture shows numbers. {remedy}"
         )
-    inspect.function_of(model)
+    function_of(model)
 
 
 def sample_of(model: Any) -> tuple[Float64, Float64, Float64]:
@@ -354,7 +348,7 @@ def grid_of(box: Float64, size: int) -> tuple[Float64, Float64, Float64]:
 
 def mean_of(model: Any, x: Array) -> Float64:
     """Predictions, or scores of classes, (n, T) of rows (n, d) by position."""
-    return np.asarray(inspect.function_of(model)(x))
+    return np.asarray(function_of(model)(x))
 
 
 def by_place(method: Callable[[Array], Any], rows: Array) -> Array:

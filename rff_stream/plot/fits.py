@@ -25,6 +25,7 @@ from rff_stream.arguments import (
     one_of,
 )
 from rff_stream.errors import MODELS, takes
+from rff_stream.model.gradients import has_log_link
 from rff_stream.plot.canvas import (
     BAND,
     COLOURS,
@@ -37,9 +38,9 @@ from rff_stream.plot.canvas import (
     box_of,
     check_target,
     colour_bar,
+    fold_labels,
     function_label,
     grid_of,
-    has_log_link,
     input_label,
     legend,
     mean_of,
@@ -214,15 +215,17 @@ def partial_dependence(
 ) -> Axes:
     """The mean prediction against one input, the others as in the row sample; ticks are deciles.
 
+    Of a column of levels it has a dot for each level.
+
     Parameters
     ----------
     model : fitted estimator
         With a row sample.
     name : str
-        The input.
+        The input, or a column of levels.
     ax : Axes, optional
     grid : (g,) array or int
-        Values of the input, or how many of its quantiles in the row sample.
+        Values of the input, or how many of its quantiles in the row sample; some of the levels.
     target : int
         Position of the target, or of the class.
 
@@ -241,17 +244,22 @@ def partial_dependence(
     'mean of y'
     """
     values, mean = inspect.partial_dependence(model, name, grid)
-    label = function_label(model, target)
+    the = "the " if hasattr(model, "classes_") else ""
+    ax, label = axes(ax), f"mean of {the}{function_label(model, target)}"
+    if name not in model.columns_.inputs:
+        ax.plot(np.arange(len(values)), mean[:, target], "o", color=COLOURS[0])
+        fold_labels(ax, values.tolist())
+        ax.margins(x=0.5 / len(values))
+        ax.set(xlabel=dict(model.columns_.long_names).get(name, name), ylabel=label)
+        return ax
     index, order = model.columns_.inputs.index(name), np.argsort(values)
     values, mean = values[order], mean[order]
-    ax = axes(ax)
     ax.plot(values, mean[:, target], color=COLOURS[0])
     deciles = np.quantile(sample_of(model)[0][:, index], np.linspace(0.1, 0.9, 9))
     shown = deciles[(deciles >= values[0]) & (deciles <= values[-1])]
     ax.plot(shown, np.zeros(len(shown)), "|", color=GREY, ms=9, mew=1,
             transform=ax.get_xaxis_transform(), clip_on=False)  # fmt: skip
-    the = "the " if hasattr(model, "classes_") else ""
-    ax.set(xlabel=input_label(model, index), ylabel=f"mean of {the}{label}")
+    ax.set(xlabel=input_label(model, index), ylabel=label)
     return ax
 
 

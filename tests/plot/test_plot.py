@@ -10,6 +10,7 @@ from typing import Any
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -715,3 +716,14 @@ def test_regions_of_a_decision_are_what_is_predicted(rng: np.random.Generator) -
     with pytest.raises(ValueError, match=r"has 4 inputs, and this picture shows 2"):
         rs.plot.decision(wide)
     plt.close("all")
+
+
+def test_partial_dependence_of_levels_has_a_dot_for_each(rng):
+    frame = pd.DataFrame({"u": rng.normal(size=300), "city": rng.choice(["Oslo", "Rome"], 300)})
+    y = frame["u"] + 3 * (frame["city"] == "Oslo")
+    model = rs.KernelRidge(n_components=64, random_state=0, progress=False).fit(frame, y)
+    ax = rs.plot.partial_dependence(model, "city", Figure().subplots())
+    assert [each.get_text() for each in ax.get_xticklabels()] == ["Oslo", "Rome"]
+    (dots,) = ax.get_lines()
+    np.testing.assert_allclose(-np.diff(dots.get_ydata()), 3, atol=0.2)
+    assert ax.get_xlabel() == "city" and dots.get_linestyle() == "None"
