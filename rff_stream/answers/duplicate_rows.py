@@ -53,9 +53,10 @@ def warn_of_few(n_rows: int, weight: float, squared_weight: float) -> None:
 
 def warn_of_copies(sample: Float64, n_rows: int, keys: Array | None = None) -> None:
     """Warn where rows [x, y, w] of a sample stand several times and are counted as one."""
-    if not len(sample) or different_share(sample[:, :-1]) == 1.0:
+    rows = sample[:, :-1]
+    if not len(rows) or different_share(rows, with_target=True) == 1.0:
         return
-    times = mean_copies(sample[:, :-1], n_rows, keys)
+    times = mean_copies(rows, n_rows, keys, with_target=True)
     if times > TWICE:
         warn(
             f"Each row occurs {times:.2g} times on average, with the same inputs and targets. "

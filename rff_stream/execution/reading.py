@@ -144,8 +144,9 @@ class Reading:
             raise no_rows(self.source)
         inputs = self.source.columns.inputs
         x, y, w = np.split(total.rows, [len(inputs), total.rows.shape[1] - 1], axis=1)
-        share, different = total.n_valid / seen, different_share(total.rows[:, :-1])
-        x, y, weights = merge_copies(x, y, w[:, 0])
+        share = total.n_valid / seen
+        different = different_share(total.rows[:, :-1], with_target=not labelled)
+        x, y, weights = merge_copies(x, y, w[:, 0], of_classes=labelled)
         return Pilot(x, y, weights, inputs, share, different), total.labels
 
     def moments(

@@ -21,8 +21,16 @@ FEWEST = 20
 levels, and new rows have them again."""
 
 SHARE = 0.5
-"""Smallest share of the different rows that one input alone distinguishes: rows on a lattice of
-levels are repeated without being copies."""
+"""Smallest share of the different rows that one input alone distinguishes, for which equal rows are
+copies. Rows on a lattice of levels may be repeated without being copies."""
+
+NEARLY = 0.5
+"""On a lattice, rows with an equal target are copies if pairs that differ in one or two columns are
+fewer than this share of equal pairs. Of 97 tables with equal rows the share was up to .27 where
+some were written twice (wine_quality .01 and .02), and .62 and more where levels coincide."""
+
+COMPARED = 2**24
+"""Numbers that are compared to count such pairs: .05 s."""
 
 OF_ITS_OWN = 0.95
 """Share of the different rows that have a value of their own in one column, from which equal rows
@@ -38,19 +46,37 @@ def equal_rows(x: Array) -> tuple[Array, Array]:
     return first, inverse
 
 
-def group_copies(x: Array) -> Array | None:
+def group_copies(x: Array, *, with_target: bool = False) -> Array | None:
     """A number (m,) for each row of x (m, d), the same for the same inputs; None for levels.
 
-    Rows without copies are numbered by their place, copies by that of the first of them.
+    Rows without copies are numbered by their place, copies by that of the first of them. With a
+    target in the last column, whose noise differs from row to row, rows on a lattice are copies if
+    nearly equal ones are rare. Not of one that is 0 or 1, as of classes: equal rows say how often.
     """
     if len(x) < FEWEST or not x.shape[1]:
         return None
     first, inverse = equal_rows(x)
     if len(first) < FEWEST:
         return None
-    if len(first) < len(x) and max(len(np.unique(each)) for each in x.T) < SHARE * len(first):
-        return None
+    on_lattice = max(len(np.unique(each)) for each in x.T) < SHARE * len(first)
+    if len(first) < len(x) and on_lattice:
+        noisy = with_target and not np.isin(x[:, -1], (0, 1)).all()
+        if not noisy or _coincide(x[first], np.bincount(inverse)):
+            return None
     return np.asarray(first[inverse])
+
+
+def _coincide(x: Array, counts: Array) -> bool:
+    """Whether different rows x (m', d), each so often, are repeated because values coincide.
+
+    Then most of their columns coincide more often than all of them do.
+    """
+    repeated = np.flatnonzero(counts > 1)
+    count = min(len(repeated), max(COMPARED // x.size, 1))
+    some = repeated[np.linspace(0, len(repeated) - 1, count).astype(int)]
+    differ = (np.count_nonzero(x != x[row], axis=1) for row in some)
+    nearly = sum(int(counts[(each > 0) & (each <= 2)].sum()) for each in differ)
+    return nearly >= NEARLY * int((counts[some] - 1).sum())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,12 +90,19 @@ class HeldOut:
 
     @classmethod
     def of(
-        cls, x: Array, weights: Float64, units: Float64, n_rows: int, keys: Array | None = None
+        cls,
+        x: Array,
+        weights: Float64,
+        units: Float64,
+        n_rows: int,
+        keys: Array | None = None,
+        *,
+        with_target: bool = False,
     ) -> Self:
         """For sampled rows x (m, d) with their weights (m,), of so many rows.
 
         ``units`` (m,) is held out where inputs are levels, such as one unit of each weight;
-        ``keys`` as in :func:`drawn_together`.
+        ``keys`` as in :func:`drawn_together`, ``with_target`` as in :func:`group_copies`.
 
         Notes
         -----
@@ -77,7 +110,7 @@ class HeldOut:
         sample (a share p of all) holds c times has (1 − p)cμ/(pμ + 1) more: a gamma prior of
         shape 1, Poisson counts.
         """
-        number = group_copies(x)
+        number = group_copies(x, with_target=with_target)
         if number is None:
             return cls(units, None, weights)
         if (np.bincount(number) <= 1).all():
@@ -118,13 +151,15 @@ def drawn_together(m: int, keys: Array | None) -> tuple[Array, Array]:
     return first, times
 
 
-def distinct_rows(sample: Float64, n_rows: int, keys: Array | None = None) -> Float64:
+def distinct_rows(
+    sample: Float64, n_rows: int, keys: Array | None = None, *, with_target: bool = True
+) -> Float64:
     """Rows [x, y, w] (m, ·) of a sample without copies, each with the weight of all of them.
 
     Those of other rows of the data, so many in all, are estimated as in :class:`HeldOut`.
     """
     w = sample[:, -1]
-    held = HeldOut.of(sample[:, :-1], w, w, n_rows, keys)
+    held = HeldOut.of(sample[:, :-1], w, w, n_rows, keys, with_target=with_target)
     if held.number is None:
         return sample
     first = held.number == np.arange(len(sample))
@@ -137,7 +172,7 @@ def sample_without_copies(moments: CountedSums) -> Float64:
     All rows where each is an observation (:func:`different_share`).
     """
     sample = moments.sample
-    if different_share(sample.rows[:, :-1]) == 1.0:
+    if different_share(sample.rows[:, :-1], with_target=True) == 1.0:
         return sample.rows
     return distinct_rows(sample.rows, moments.n, sample.keys)
 
@@ -145,14 +180,16 @@ def sample_without_copies(moments: CountedSums) -> Float64:
 def weights_of_single_copies(moments: CountedSums) -> Float64:
     """Weight (m,) of a single copy of each row that :func:`sample_without_copies` gives."""
     rows = moments.sample.rows
-    number = None if different_share(rows[:, :-1]) == 1.0 else group_copies(rows[:, :-1])
+    number = None
+    if different_share(rows[:, :-1], with_target=True) < 1.0:
+        number = group_copies(rows[:, :-1], with_target=True)
     if number is None:
         return rows[:, -1]
     first = np.flatnonzero(number == np.arange(len(number)))
     return np.asarray(np.bincount(number, rows[:, -1])[first] / np.bincount(number)[first])
 
 
-def different_share(x: Array) -> float:
+def different_share(x: Array, *, with_target: bool = False) -> float:
     """Share of the rows x (m, d) that count as observations, as far as these rows tell.
 
     Rows that were written several times stand about equally often: their counts vary no more than
@@ -160,7 +197,7 @@ def different_share(x: Array) -> float:
     most once, values coincide, and every row is an observation; but not where one column alone has
     a value of its own in nearly every different row: such values do not coincide.
     """
-    number = group_copies(x)
+    number = group_copies(x, with_target=with_target)
     if number is None:
         return 1.0
     counts = np.unique(number, return_counts=True)[1]
@@ -170,7 +207,9 @@ def different_share(x: Array) -> float:
     return 1.0
 
 
-def mean_copies(x: Float64, n_rows: int, keys: Array | None = None) -> float:
+def mean_copies(
+    x: Float64, n_rows: int, keys: Array | None = None, *, with_target: bool = False
+) -> float:
     """How often a row stands in all data on average: rows divided by different rows.
 
     By Good & Turing: of rows that the sample (a share p of all) holds once, each has 2f₂/f₁ ·
@@ -178,7 +217,7 @@ def mean_copies(x: Float64, n_rows: int, keys: Array | None = None) -> float:
     holds c > 1 times has (c − 1)/p others. So a few rows that stand very often count once each.
     Copies of one key are counted as they are (:func:`drawn_together`).
     """
-    found = _copies_of(x, n_rows, keys)
+    found = _copies_of(x, n_rows, keys, with_target)
     return 1.0 if found is None else _mean_of(found)
 
 
@@ -217,9 +256,11 @@ def _mean_of(counted: tuple[Array, Array, Float64]) -> float:
     return float(1 / np.average(1 / each, weights=times))
 
 
-def _copies_of(x: Array, n_rows: int, keys: Array | None) -> tuple[Array, Array, Float64] | None:
+def _copies_of(
+    x: Array, n_rows: int, keys: Array | None, with_target: bool
+) -> tuple[Array, Array, Float64] | None:
     """Rows (m',) of different keys, how many of the sample have each, and their copies (m',)."""
-    number = group_copies(x)
+    number = group_copies(x, with_target=with_target)
     return None if number is None else _counted(x, n_rows, keys, number)
 
 
@@ -237,12 +278,15 @@ def _counted(
     return first, times, each
 
 
-def merge_copies(x: Float64, y: Float64, w: Float64) -> tuple[Float64, Float64, Float64]:
+def merge_copies(
+    x: Float64, y: Float64, w: Float64, *, of_classes: bool = False
+) -> tuple[Float64, Float64, Float64]:
     """Rows [x, y, w] without copies, in the order of the first of each, with summed weights.
 
-    Rows on a lattice of levels stay as they are: equal ones are other observations.
+    Rows on a lattice of levels stay as they are: equal ones are other observations. So do those of
+    numbered classes.
     """
-    number = group_copies(np.column_stack([x, y]))
+    number = group_copies(np.column_stack([x, y]), with_target=not of_classes)
     if number is None:
         return x, y, w
     first = np.flatnonzero(number == np.arange(len(number)))
@@ -282,9 +326,9 @@ class Observations:
         All rows where there is no sample, or where it holds no copies.
         """
         rows, n = moments.sample.rows, moments.n
-        found = _copies_of(rows[:, :-1], n, moments.sample.keys) if len(rows) else None
+        found = _copies_of(rows[:, :-1], n, moments.sample.keys, True) if len(rows) else None
         every = cls(n, moments.log_weight)
-        if found is None or different_share(rows[:, :-1]) == 1.0:
+        if found is None or different_share(rows[:, :-1], with_target=True) == 1.0:
             return every
         first, times, each = found
         if (each <= times).all() and (times == 1).all():

@@ -159,6 +159,37 @@ def test_equal_rows_of_levels_are_other_observations(rng):
     assert model.noise_variance_ == pytest.approx(0.09, rel=0.1)
 
 
+def on_a_lattice(rng: Any) -> tuple[Any, Any, Any]:
+    """600 rows of five rounded inputs and a rounded target, and places of them with 150 again."""
+    x = np.round(rng.normal(size=(600, 5)), 1)
+    y = np.round(np.sin(2 * x[:, 0]) + x[:, 1] + 0.7 * rng.normal(size=600))
+    again = rng.permutation(np.append(np.arange(600), rng.choice(600, 150, replace=False)))
+    return x, y, again
+
+
+def test_rounded_rows_that_were_written_twice_are_copies(rng):
+    """No input has many values, but nearly equal rows are as rare as chance makes them."""
+    x, y, again = on_a_lattice(rng)
+    rows = np.column_stack([x, y])[again]
+    assert max(len(np.unique(each)) for each in rows.T) < 100
+    assert different_share(rows, with_target=True) == pytest.approx(0.8)
+    assert len(merge_copies(x[again], y[again, None], np.ones(750))[0]) == 600
+    assert group_copies(rows[:, :-1]) is None  # inputs alone: levels that come again
+    assert merge_copies(x[again], y[again, None] > 0, np.ones(750))[0].shape == (750, 5)
+    coarse = np.round(rows / 2)  # values coincide, and then rows do: 11 to 13 levels
+    assert group_copies(coarse, with_target=True) is None
+
+
+@pytest.mark.slow
+def test_rounded_rows_that_were_written_twice_have_their_noise(rng):
+    """It was 6e-12, as if each copy were another observation, and the error .46 for .15."""
+    x, y, again = on_a_lattice(rng)
+    truth = np.sin(2 * x[:, 0]) + x[:, 1]
+    model = rs.GaussianProcessRegressor(**QUIET).fit(x[again], y[again])
+    assert model.noise_variance_ == pytest.approx(0.7**2 + 1 / 12, rel=0.3)
+    assert np.sqrt(np.mean((model.predict(x) - truth) ** 2)) < 0.25
+
+
 @pytest.mark.parametrize("times", [1, 2, 5])
 def test_observations_are_counted_from_a_part_of_the_rows(rng, times):
     """Of 20,000 different rows a sample of 2,000 tells to .3 how often each stands."""
