@@ -58,8 +58,7 @@ def group_copies(x: Array, *, with_target: bool = False) -> Array | None:
     first, inverse = equal_rows(x)
     if len(first) < FEWEST:
         return None
-    on_lattice = max(len(np.unique(each)) for each in x.T) < SHARE * len(first)
-    if len(first) < len(x) and on_lattice:
+    if len(first) < len(x) and max(len(np.unique(each)) for each in x.T) < SHARE * len(first):
         noisy = with_target and not np.isin(x[:, -1], (0, 1)).all()
         if not noisy or _coincide(x[first], np.bincount(inverse)):
             return None
