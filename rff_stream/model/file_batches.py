@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -93,24 +94,27 @@ class CountedFiles:
         """
         found, waiting = self._contents(files, options)
         here = {digest for _, digest in found}
-        live = {id: each for id, each in self.files.items() if id not in self.forgotten}
-        counted = {each["digest"] for each in live.values()}
+        by_name: dict[str, dict[str, str]] = {}  # digests by id
+        counted: dict[str, list[str]] = {}  # ids by digest
+        for id, each in self.files.items():
+            if id not in self.forgotten:
+                by_name.setdefault(each["name"], {})[id] = each["digest"]
+                counted.setdefault(each["digest"], []).append(id)
         new: list[NewFile] = []
         known: list[str] = []
         changed: dict[str, bool] = {}  # whether its rows can be taken out
         for file, digest in found:
-            own = {id: each for id, each in live.items() if each["name"] == file.name}
-            left = {each["digest"] for each in own.values()} - here
-            gone = [id for id, each in live.items() if each["digest"] in left]
-            same = any(each["digest"] == digest for each in own.values())
+            own = by_name.get(file.name, {})
+            gone = [id for each in {*own.values()} - here for id in counted[each]]
+            same = digest in own.values()
             if same or (not gone and (digest in counted or self._stays_out(digest))):
                 known.append(file.name)
                 continue
-            with_rows = [id for id in gone if "empty" not in live[id]]
+            with_rows = [id for id in gone if "empty" not in self.files[id]]
             apart = tuple(id for id in gone if id not in self.together)
             id, is_copy = self._id_of(file, digest), digest in counted
             new.append(NewFile(file, digest, id, tuple(own), apart, is_copy))
-            counted.add(digest)
+            counted.setdefault(digest, [])
             if with_rows:
                 changed[file.name] = not any(id in self.together for id in with_rows)
         if changed and not replaces:
@@ -155,15 +159,15 @@ class CountedFiles:
 
     def _stays_out(self, digest: str) -> bool:
         """Whether a content that does not count was forgotten by name, and not replaced."""
-        replaced = {id for each in self.files.values() for id in each.get("replaces", ())}
         out = [id for id in self.forgotten if self.files[id]["digest"] == digest]
-        return bool(out) and not any(id in replaced for id in out)
+        replaced = (each.get("replaces", ()) for each in self.files.values())
+        return bool(out) and {*out}.isdisjoint(itertools.chain(*replaced))
 
     def _id_of(self, file: DataFile, digest: str) -> str:
         """An id that no batch has had: of a content that comes again, with a number."""
         id = f"{file.name}@{digest[:12]}"
-        before = sum(each == id or each.startswith(f"{id}+") for each in self.files)
-        return f"{id}+{before}" if before else id
+        numbered = (f"{id}+{k}" for k in itertools.count(1))
+        return next(each for each in itertools.chain([id], numbered) if each not in self.files)
 
 
 def read_file(
