@@ -202,10 +202,13 @@ class OneLine(logging.Formatter):
 
 @contextlib.contextmanager
 def one_line_notes(debug: bool) -> Iterator[None]:
-    """Our warnings and log lines on stderr; those of other packages only with --debug."""
+    """Our warnings, each once, and log lines on stderr; those of others only with --debug."""
+    shown: set[str] = set()  # means and deviations are read one after the other
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        click.echo(f"rff-stream: warning: {one_line(str(message))}", err=True)
+        if (line := one_line(str(message))) not in shown:
+            shown.add(line)
+            click.echo(f"rff-stream: warning: {line}", err=True)
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine())

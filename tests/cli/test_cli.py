@@ -641,6 +641,7 @@ def test_warnings_are_one_line_each(
         import warnings
 
         warnings.warn("alpha was\nraised", rs.errors.NumericalWarning, stacklevel=2)
+        warnings.warn("alpha was\nraised", rs.errors.NumericalWarning, stacklevel=2)
         warnings.warn("of another package", FutureWarning, stacklevel=2)
         logging.getLogger("rff_stream").warning("1 worker(s) lost")
         logging.getLogger("distributed.client").error("pages", exc_info=True)
