@@ -23,8 +23,8 @@ Function = Callable[[Array], Float64]
 REPLICATES = 8
 """Number of independent scrambled point sets; their spread gives the error."""
 
-REDRAWN_ROWS, REDRAWN_VALUES = 256, 64
-"""At most so many rows and values of columns that are drawn again: 16,384 predictions."""
+REDRAWN_ROWS, REDRAWN_VALUES = 128, 32
+"""At most so many rows and values of columns that are drawn again: 4,096 predictions."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,16 +152,19 @@ def redrawn_variance(function: Function, rows: Array, columns: Sequence[int]) ->
     """E Var f (T,) over rows, where columns are drawn again, together, from a sample.
 
     What a mean squared slope times the variance is for a quantity: levels have no slope. Of at most
-    256 rows and 64 values, spread evenly over the sample.
+    128 rows and 32 values, spread evenly over the sample.
     """
     rows = np.asarray(rows, np.float64)
-    shares = (np.arange(REDRAWN_VALUES) + 0.5) / REDRAWN_VALUES
-    values = _Ordered.of(rows, columns).at(shares)
+    values, counts = np.unique(rows[:, list(columns)], axis=0, return_counts=True)
+    if len(values) > REDRAWN_VALUES:
+        shares = (np.arange(REDRAWN_VALUES) + 0.5) / REDRAWN_VALUES
+        values, counts = _Ordered.of(rows, columns).at(shares), np.ones(REDRAWN_VALUES, int)
     some = rows[:: -(-len(rows) // REDRAWN_ROWS)]
     moved = np.repeat(some, len(values), axis=0)
     moved[:, list(columns)] = np.tile(values, (len(some), 1))
     found = function(moved).reshape(len(some), len(values), -1)
-    return np.asarray(found.var(axis=1).mean(axis=0))
+    mean = np.average(found, axis=1, weights=counts, keepdims=True)
+    return np.asarray(np.average((found - mean) ** 2, axis=1, weights=counts).mean(axis=0))
 
 
 def variance_of_mark(

@@ -12,7 +12,12 @@ from reference_answers import fourier, moments_of
 from rff_stream.answers.evidence import evidence_at, log_evidence
 from rff_stream.answers.posterior import posterior, spectrum_under_prior
 from rff_stream.answers.principal_components import components, pre_images
-from rff_stream.answers.sensitivity import length_scale_relevance, partial_dependence, sobol_indices
+from rff_stream.answers.sensitivity import (
+    length_scale_relevance,
+    partial_dependence,
+    redrawn_variance,
+    sobol_indices,
+)
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.predictors import LinearPredictor
 
@@ -176,3 +181,15 @@ def test_inverse_transform_gives_rows_near_the_clean_ones(circle):
         np.testing.assert_allclose(model.transform(found), coordinates, atol=0.2)
     with pytest.raises(ValueError, match=r"no row sample .*way back begins"):
         rs.KernelPCA(6, sample_rows=0, **choices).fit(noisy).inverse_transform(coordinates)
+
+
+def test_redrawn_columns_have_the_variance_of_their_values(rng):
+    """Of levels with weights, and of values that are too many to take all."""
+    rows = np.column_stack([rng.choice(3, 900, p=[0.7, 0.2, 0.1]), rng.normal(size=(900, 2))])
+
+    def function(x):
+        return 2 * x[:, :1] + x[:, 1:2] * x[:, 2:]
+
+    assert redrawn_variance(function, rows, [0])[0] == pytest.approx(4 * rows[:, 0].var())
+    drawn = redrawn_variance(lambda x: x[:, 1:2] + x[:, 2:], rows, [1, 2])[0]
+    assert drawn == pytest.approx((rows[:, 1] + rows[:, 2]).var(), rel=0.5)  # of 32 values
