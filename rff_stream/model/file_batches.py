@@ -127,8 +127,9 @@ class CountedFiles:
         if fixed:
             raise DataError(
                 f"{list_names(fixed)} changed after it was counted, and its rows are in one sum "
-                "with those of other files (of a fit, or compacted), which cannot be taken apart. "
-                "Nothing new was counted. Put the old file back, or fit all files again."
+                "with those of other files (of a fit, of a model that is not saved, or compacted), "
+                "which cannot be taken apart. Nothing new was counted. Put the old file back, or "
+                "fit all files again."
             )
         return FoundFiles(tuple(new), tuple(known), tuple(waiting))
 
