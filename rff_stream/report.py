@@ -517,7 +517,7 @@ def _classes(test: Assessment | None) -> Section:
 def _distances(groups: Mapping[Any, Moments]) -> tuple[str, ...]:
     """Each batch against all others, by its mean feature vector."""
     try:
-        found = drift(groups)
+        found = drift(groups, progress=False)
     except ValueError as error:
         return (paragraph(f"Not known. {error}"),)
     rows = [

@@ -17,13 +17,14 @@ import numpy as np
 from scipy import stats
 
 from rff_stream._array import Float64
-from rff_stream.arguments import SEED, Rule
+from rff_stream.arguments import SEED, Rule, truth
 from rff_stream.arguments import whole as whole_number
 from rff_stream.errors import DataError, ModelError, takes, warn
 from rff_stream.features.base import RandomState
 from rff_stream.moments import Moments, total
 from rff_stream.moments.copies import copies_of_each
 from rff_stream.moments.runs import FEWEST_READINGS, SubSums, held_sub_sums
+from rff_stream.progress import Progress
 
 FEWEST_PARTS = 8
 """Smallest number of sub-sums of each sample for a p-value: in pairs, C(8, 4) = 70 splits."""
@@ -185,7 +186,11 @@ def _compare(
 
 @takes("Moments", remedy="Give rs.collect(…, order=1, by=…).", groups=True)
 def drift(
-    groups: Mapping[Any, Moments], reference: Moments | None = None, **choices: Any
+    groups: Mapping[Any, Moments],
+    reference: Moments | None = None,
+    *,
+    progress: bool = True,
+    **choices: Any,
 ) -> dict[Any, TwoSample]:
     """Every group against a reference, or against the sum of all other normal groups.
 
@@ -199,6 +204,8 @@ def drift(
         Order 1, such as time buckets from ``collect(by=…)`` or ``collect(folds=…)``.
     reference : Moments, optional
         Moments of normal rows, such as the training data.
+    progress : bool
+        Whether a bar counts the comparisons, after two seconds: a hundred groups take 15 s.
     **choices
         As in :func:`mmd`.
 
@@ -232,6 +239,7 @@ def drift(
     [3]
     """
     replace(SUMS, optional=True).check("reference", reference)
+    truth().check("progress", progress)
     if len(groups) < 2 and reference is None:
         raise ValueError(
             f"{len(groups)} group was given and no reference, but drift compares two samples. "
@@ -241,12 +249,23 @@ def drift(
     bare = {label: moments.without_sample() for label, moments in groups.items()}
     all_sums = groups if reference is None else {**groups, _REFERENCE: reference}
     copies = copies_of_each(all_sums)
-    if reference is not None:
-        usual = copies[_REFERENCE]
-        return {
-            label: _compare(moments, [reference], (copies[label], usual), **choices)
-            for label, moments in bare.items()
-        }
+    with Progress("drift", None, shown=progress, unit="comparison") as bar:
+        if reference is None:
+            return _against_others(bare, copies, bar, choices)
+        found, usual = {}, copies[_REFERENCE]
+        for label, moments in bare.items():
+            found[label] = _compare(moments, [reference], (copies[label], usual), **choices)
+            bar.advance(1)
+        return found
+
+
+def _against_others(
+    bare: Mapping[Any, Moments],
+    copies: Mapping[Any, float],
+    bar: Progress,
+    choices: Mapping[str, Any],
+) -> dict[Any, TwoSample]:
+    """Every group against the sum of the others that are not unlike them."""
     unlike: set[Any] = set()
     found: dict[Any, TwoSample] = {}
     # Who is still to be compared with those that are left: after one went, the far ones first.
@@ -259,6 +278,7 @@ def drift(
             )
             rest = [bare[name] for name in others]
             found[label] = _compare(bare[label], rest, (copies[label], float(usual)), **choices)
+            bar.advance(1)
         due = [label for label in due if label not in again]
         far = [k for k in bare if k not in unlike and found[k].p_value < 0.05 / len(bare)]
         again = due

@@ -114,7 +114,7 @@ def is_cube(path: str) -> bool:
 def make_cube(path: Path, days: int, seed: int) -> Line:
     """Write the cube; a line about it."""
     from rff_stream.demo.cube import Cube, write_cube
-    from rff_stream.execution.progress import Progress
+    from rff_stream.progress import Progress
 
     cube, started = Cube(n_days=days, seed=seed), time.monotonic()
     cells, done = cube.n_lat * cube.n_lon, 0

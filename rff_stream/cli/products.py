@@ -14,7 +14,7 @@ import click
 
 from rff_stream.cli.output import SOURCE, redact_text
 from rff_stream.errors import ModelError
-from rff_stream.execution.progress import Progress
+from rff_stream.progress import Progress
 from rff_stream.store.atomic import OutputKind, check_target, exists, replacing
 from rff_stream.store.batch_writing import MODEL
 from rff_stream.store.files import cannot_write

@@ -48,11 +48,11 @@ from rff_stream.execution.leaves import (
     shared_dependencies,
     versions_question,
 )
-from rff_stream.execution.progress import Progress
 from rff_stream.execution.threads import WatchedPool, dask_scheduler, own_threads, seconds
 from rff_stream.leaf_layout import Layout
 from rff_stream.moments.tree_sum import RunningSum, TreeSum
 from rff_stream.planning import segments_in_flight
+from rff_stream.progress import Progress
 from rff_stream.sources.protocol import Source
 
 MOST_GRAPH_TASKS = 200_000  # some 200 s of the scheduler, at 1 ms a task

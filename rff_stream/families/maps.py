@@ -10,7 +10,6 @@ import numpy as np
 
 from rff_stream._array import Float64
 from rff_stream.answers.evidence import FEW_FEATURES
-from rff_stream.execution.progress import Progress
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.kernel_request import AUTO, KernelRequest, has_frequencies
 from rff_stream.families.protocol import WHOLE, SumRequest
@@ -26,6 +25,7 @@ from rff_stream.length_scales.whole_space import (
 from rff_stream.moments.counted_entries import entries_of
 from rff_stream.moments.few_rows import Context
 from rff_stream.pilot import Pilot
+from rff_stream.progress import Progress
 from rff_stream.systems.spectrum import FEW_ROWS
 
 logger = logging.getLogger("rff_stream")

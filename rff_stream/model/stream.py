@@ -14,7 +14,6 @@ from rff_stream.arguments import number
 from rff_stream.errors import PlanError
 from rff_stream.execution import Leaves, Reading
 from rff_stream.execution.leaves import Leaf, PartialSum
-from rff_stream.execution.progress import Progress
 from rff_stream.families import SumRequest, require
 from rff_stream.leaf_layout import LEAF_ROWS
 from rff_stream.model.counted_rows import ledger_of
@@ -24,6 +23,7 @@ from rff_stream.model.fitted import Fitted
 from rff_stream.model.recipe import PassRequest, Recipe, slabs_in, unread
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.tree_sum import TreeSum
+from rff_stream.progress import Progress
 from rff_stream.sources import Selection
 from rff_stream.statistics.groups import RUNS, ByFold, by_label
 from rff_stream.store.batch_writing import checked_id

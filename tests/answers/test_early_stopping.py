@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 
 import rff_stream as rs
+from rff_stream import progress as bars
 from rff_stream.answers.early_stopping import (
     HeldOutError,
     has_settled,
@@ -18,7 +19,6 @@ from rff_stream.answers.early_stopping import (
     root_ratio,
 )
 from rff_stream.errors import NumericalWarning, PlanError
-from rff_stream.execution import progress as bars
 from rff_stream.model.stream import step_bounds
 
 pytestmark = pytest.mark.usefixtures("small_leaves")

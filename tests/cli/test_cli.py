@@ -18,9 +18,9 @@ import zarr
 from click.testing import CliRunner, Result
 
 import rff_stream as rs
+from rff_stream import progress
 from rff_stream.cli import arguments, main
 from rff_stream.cli.output import forget, redact_text
-from rff_stream.execution import progress
 from rff_stream.sources import HoldOut
 from rff_stream.text_formatting import hide_options, hide_url
 from toys import columns_to_zarr

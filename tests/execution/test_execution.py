@@ -34,9 +34,9 @@ import rff_stream as rs
 from counted_blocks import Blocks
 from rff_stream import execution
 from rff_stream import leaf_layout as layouts
+from rff_stream import progress as bars
 from rff_stream._array import Array, Float64
 from rff_stream.errors import ClusterError, DataError, ModelError, PlanError
-from rff_stream.execution import progress as bars
 from rff_stream.execution import scheduler as running
 from rff_stream.execution.leaves import Leaf, PartialSum, segment_tasks, sequence_tasks
 from rff_stream.execution.threads import single_threaded_blas

@@ -36,6 +36,7 @@ ROOMS = [
         "label_forms",
         "moments.tree_sum",
         "process_memory",
+        "progress",
         "registry",
         "side_by_side",
         "stored_fields",
