@@ -214,13 +214,15 @@ def one_line_notes(debug: bool) -> Iterator[None]:
     handler.setFormatter(OneLine())
     logger = logging.getLogger("rff_stream")
     logger.addHandler(handler)
-    # A lost scheduler is an error of ours, in a line; Dask's client would log a page of traceback.
-    client = logging.getLogger("distributed.client")
+    # A lost scheduler is an error of ours, in a line; Dask's client would log a page of traceback,
+    # and its loop one where a signal comes before a request has begun.
+    others = [logging.getLogger(name) for name in ("distributed.client", "tornado.application")]
 
     def wanted(record: logging.LogRecord) -> bool:
         return debug
 
-    client.addFilter(wanted)
+    for each in others:
+        each.addFilter(wanted)
     with warnings.catch_warnings():
         warnings.showwarning = show
         warnings.simplefilter("default" if debug else "ignore")
@@ -229,7 +231,8 @@ def one_line_notes(debug: bool) -> Iterator[None]:
             yield
         finally:
             logger.removeHandler(handler)
-            client.removeFilter(wanted)
+            for each in others:
+                each.removeFilter(wanted)
 
 
 @contextlib.contextmanager

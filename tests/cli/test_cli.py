@@ -644,7 +644,8 @@ def test_warnings_are_one_line_each(
         warnings.warn("alpha was\nraised", rs.errors.NumericalWarning, stacklevel=2)
         warnings.warn("of another package", FutureWarning, stacklevel=2)
         logging.getLogger("rff_stream").warning("1 worker(s) lost")
-        logging.getLogger("distributed.client").error("pages", exc_info=True)
+        for other in ("distributed.client", "tornado.application"):
+            logging.getLogger(other).error("pages", exc_info=True)
         return fit(self, *words, **more)
 
     monkeypatch.setattr(rs.KernelRidge, "fit", warn)
