@@ -333,7 +333,7 @@ class DensityRecipe(RowsRecipe):
             return RULES[str(rule)](n, d), {}
         step = -(-len(pilot.x) // EXACT_ROWS)
         rows = np.column_stack([pilot.x / pilot.scale, pilot.w])[::step]
-        rows = distinct_rows(rows, len(rows), with_target=False)
+        rows = distinct_rows(rows, len(rows))
         x, w = rows[:, :-1], rows[:, -1]
         m = effective_size(x, w, len(x))
         candidates = scott_factor(m, d) * EXACT_CANDIDATES

@@ -462,7 +462,9 @@ def conformal_half_width(model: GaussianProcessRegressor, coverage: float) -> Fl
 def different_rows(fitted: Fitted) -> Float64:
     """The row sample [x, y, w] without copies, which are left out together."""
     rows, total = fitted.sampled_rows, fitted.total
-    return distinct_rows(rows, fitted.n_rows, total.sample.keys) if len(rows) else rows
+    if not len(rows):
+        return rows
+    return distinct_rows(rows, fitted.n_rows, total.sample.keys, with_target=True)
 
 
 def normal_half_width(coverage: float) -> Float64:

@@ -151,7 +151,7 @@ def drawn_together(m: int, keys: Array | None) -> tuple[Array, Array]:
 
 
 def distinct_rows(
-    sample: Float64, n_rows: int, keys: Array | None = None, *, with_target: bool = True
+    sample: Float64, n_rows: int, keys: Array | None = None, *, with_target: bool = False
 ) -> Float64:
     """Rows [x, y, w] (m, ·) of a sample without copies, each with the weight of all of them.
 
@@ -173,16 +173,14 @@ def sample_without_copies(moments: CountedSums) -> Float64:
     sample = moments.sample
     if different_share(sample.rows[:, :-1], with_target=True) == 1.0:
         return sample.rows
-    return distinct_rows(sample.rows, moments.n, sample.keys)
+    return distinct_rows(sample.rows, moments.n, sample.keys, with_target=True)
 
 
 def weights_of_single_copies(moments: CountedSums) -> Float64:
     """Weight (m,) of a single copy of each row that :func:`sample_without_copies` gives."""
     rows = moments.sample.rows
-    number = None
-    if different_share(rows[:, :-1], with_target=True) < 1.0:
-        number = group_copies(rows[:, :-1], with_target=True)
-    if number is None:
+    number = group_copies(rows[:, :-1], with_target=True)
+    if number is None or _share_of(rows[:, :-1], number) == 1.0:
         return rows[:, -1]
     first = np.flatnonzero(number == np.arange(len(number)))
     return np.asarray(np.bincount(number, rows[:, -1])[first] / np.bincount(number)[first])
@@ -197,8 +195,11 @@ def different_share(x: Array, *, with_target: bool = False) -> float:
     a value of its own in nearly every different row: such values do not coincide.
     """
     number = group_copies(x, with_target=with_target)
-    if number is None:
-        return 1.0
+    return 1.0 if number is None else _share_of(x, number)
+
+
+def _share_of(x: Array, number: Array) -> float:
+    """The same of rows whose copies have one number (m,)."""
     counts = np.unique(number, return_counts=True)[1]
     alike = counts.var() <= counts.mean()
     if alike or max(len(np.unique(each)) for each in x.T) >= OF_ITS_OWN * len(counts):
@@ -216,8 +217,8 @@ def mean_copies(
     holds c > 1 times has (c − 1)/p others. So a few rows that stand very often count once each.
     Copies of one key are counted as they are (:func:`drawn_together`).
     """
-    found = _copies_of(x, n_rows, keys, with_target)
-    return 1.0 if found is None else _mean_of(found)
+    number = group_copies(x, with_target=with_target)
+    return 1.0 if number is None else _mean_of(_counted(x, n_rows, keys, number))
 
 
 def copies_of(moments: SampledSums) -> float:
@@ -255,18 +256,13 @@ def _mean_of(counted: tuple[Array, Array, Float64]) -> float:
     return float(1 / np.average(1 / each, weights=times))
 
 
-def _copies_of(
-    x: Array, n_rows: int, keys: Array | None, with_target: bool
-) -> tuple[Array, Array, Float64] | None:
-    """Rows (m',) of different keys, how many of the sample have each, and their copies (m',)."""
-    number = group_copies(x, with_target=with_target)
-    return None if number is None else _counted(x, n_rows, keys, number)
-
-
 def _counted(
     x: Array, n_rows: int, keys: Array | None, number: Array
 ) -> tuple[Array, Array, Float64]:
-    """The same of rows whose copies have one number."""
+    """Rows (m',) of different keys, how many of the sample have each, and their copies (m',).
+
+    ``number`` (m,) is the same for copies.
+    """
     first, times = drawn_together(len(x), keys)
     number = number[first]
     counts = np.bincount(number, minlength=len(x))[number]
@@ -325,11 +321,11 @@ class Observations:
         All rows where there is no sample, or where it holds no copies.
         """
         rows, n = moments.sample.rows, moments.n
-        found = _copies_of(rows[:, :-1], n, moments.sample.keys, True) if len(rows) else None
-        every = cls(n, moments.log_weight)
-        if found is None or different_share(rows[:, :-1], with_target=True) == 1.0:
+        every, x = cls(n, moments.log_weight), rows[:, :-1]
+        number = group_copies(x, with_target=True)
+        if number is None or _share_of(x, number) == 1.0:
             return every
-        first, times, each = found
+        first, times, each = _counted(x, n, moments.sample.keys, number)
         if (each <= times).all() and (times == 1).all():
             return every
         w = rows[:, -1]
