@@ -21,7 +21,7 @@ from rff_stream.answers.early_stopping import HeldOutError
 from rff_stream.contracts import Packed, RowFunction, Slopes, for_rows
 from rff_stream.families.protocol import LeftOut, Process
 from rff_stream.sources import Columns
-from rff_stream.sources.levels import column_of_level, is_coded
+from rff_stream.sources.levels import column_of_level, is_coded, places_by_variable
 from rff_stream.sources.missing import ENDING, NO_LEVEL
 
 FEWEST = 40
@@ -53,13 +53,14 @@ class MissingInputs:
         """By the names of the inputs of a fit."""
         names = columns.inputs
         marks = tuple(names.index(f"{name}{ENDING}") for name in columns.indicated)
-        groups: dict[str, list[int]] = {}
-        for place, name in enumerate(names):
-            column = column_of_level(name)
-            if column and place not in marks and not is_coded(name):
-                groups.setdefault(column, []).append(place)
         codes = tuple(place for place, name in enumerate(names) if is_coded(name))
-        return cls(marks, tuple(map(tuple, groups.values())), codes)
+        one = {place for place, name in enumerate(names) if column_of_level(name)}
+        one -= {*marks, *codes}
+        groups = (
+            tuple(place for place in own if place in one)
+            for own in places_by_variable(names).values()
+        )
+        return cls(marks, tuple(group for group in groups if group), codes)
 
     def __call__(self, x: Array) -> Array:
         """Whether each is missing (n, J) in rows (n, d)."""

@@ -46,7 +46,7 @@ class NewFile:
     counted: tuple[str, ...] = ()
     """Ids of the files of this name that count."""
     replaces: tuple[str, ...] = ()
-    """Ids of these contents, where no file has them any more."""
+    """Ids of files that count one of their contents, which no file has any more."""
     is_copy: bool = False
     """Whether its rows count under another name, so that they are not counted again."""
 

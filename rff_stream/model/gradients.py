@@ -252,10 +252,10 @@ def shares_of_inputs(model: Any) -> dict[str, float]:
         with single_threaded_blas():
             for name, own in drawn.items():
                 if name in fills and len(own) > 1:
-                    name, moved = inputs[own[1]], variance_of_mark(function, x, own, fills[name])
+                    key, moved = inputs[own[1]], variance_of_mark(function, x, own, fills[name])
                 else:
-                    moved = redrawn_variance(function, x, own)
-                found[name] = float((moved / unit)[unit > 0].sum())
+                    key, moved = name, redrawn_variance(function, x, own)
+                found[key] = float((moved / unit)[unit > 0].sum())
     total = sum(found.values())
     order = [name for name in (*variables, *inputs) if name in found]
     return {name: found[name] / total if total else 0.0 for name in dict.fromkeys(order)}

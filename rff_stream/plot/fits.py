@@ -106,7 +106,8 @@ def curve(
         If the model fits no function of rows.
     """
     require_inputs(model, 1)
-    label = _curve_label(model, target, coverage)
+    PROBABILITY.check("coverage", coverage)
+    label = function_label(model, target)
     PAIR.check("data", data)
     if hasattr(model, "classes_"):
         if data is not None:
@@ -135,12 +136,6 @@ def curve(
     ax.set(xlabel=input_label(model, 0), ylabel=label)
     legend(ax)
     return ax
-
-
-def _curve_label(model: Any, target: int, coverage: float) -> str:
-    """What is drawn; refuses a target that the model has not, and an interval that is none."""
-    PROBABILITY.check("coverage", coverage)
-    return function_label(model, target)
 
 
 def _points(model: Any, at: Array | None) -> Float64:
@@ -193,7 +188,8 @@ def slope(
     '∂y/∂x0'
     """
     require_inputs(model, 1)
-    _curve_label(model, target, coverage)
+    PROBABILITY.check("coverage", coverage)
+    function_label(model, target)  # refuses a target that there is not
     x, features = _points(model, at), model.features_
     rows = x[:, None]
     mean = model._require_fit().answer.slopes()(rows)[:, 0, target]
@@ -368,7 +364,8 @@ def observed(
     require_numbers(
         model, "Use plot.confusion or plot.calibration of model.scores(X, y), or plot.decision."
     )
-    name = _curve_label(model, target, coverage)
+    PROBABILITY.check("coverage", coverage)
+    name = function_label(model, target)
     predicted, seen, std, words = _pairs(model, X, y, target)
     ax = axes(ax)
     ends = (min(predicted.min(), seen.min()), max(predicted.max(), seen.max()))

@@ -191,5 +191,8 @@ def test_redrawn_columns_have_the_variance_of_their_values(rng):
         return 2 * x[:, :1] + x[:, 1:2] * x[:, 2:]
 
     assert redrawn_variance(function, rows, [0])[0] == pytest.approx(4 * rows[:, 0].var())
-    drawn = redrawn_variance(lambda x: x[:, 1:2] + x[:, 2:], rows, [1, 2])[0]
-    assert drawn == pytest.approx((rows[:, 1] + rows[:, 2]).var(), rel=0.5)  # of 32 values
+    even = np.column_stack([rng.permutation(900), rng.normal(size=(900, 2))])  # 32 of 900 values
+    assert redrawn_variance(function, even, [0])[0] == pytest.approx(4 * even[:, 0].var(), rel=0.01)
+    together = even[:, [0, 0]]  # columns that are drawn together vary together
+    drawn = redrawn_variance(lambda x: x[:, :1] - x[:, 1:], together, [0, 1])
+    assert drawn[0] == 0
