@@ -226,6 +226,19 @@ def test_of_few_rows_a_line_is_taken_unless_it_is_worse(
     assert (search.trend is not None) == taken
 
 
+def test_a_line_of_so_few_rows_is_not_taken() -> None:
+    """Three rows for two numbers: what is left out of them hardly tells a line from a curve."""
+    missed = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-1, 1, (308, 3))
+        f = np.sin(4 * X[:, 0] + X[:, 1])
+        fit = rs.KernelRidge(**QUIET).fit(X[:8], f[:8] + 0.5 * rng.normal(size=8))
+        assert not isinstance(fit.features_, TrendFeatures)
+        missed.append(np.square(fit.predict(X[8:]) - f[8:]).mean())
+    assert np.mean(missed) < 0.7  # .62; with lines .82, of the mean .56
+
+
 @pytest.mark.slow
 def test_a_curve_has_no_line(rng: Any) -> None:
     X = rng.uniform(-2, 2, (600, 2))
