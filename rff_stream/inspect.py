@@ -27,6 +27,7 @@ from rff_stream.errors import MODELS, takes, warn
 from rff_stream.families.level_intercepts import quantities
 from rff_stream.features.normal_scores import normal_scores_of
 from rff_stream.model import gradients
+from rff_stream.model.input_rows import values_of_input
 from rff_stream.sources import Selection
 from rff_stream.sources.levels import places_by_variable
 from rff_stream.statistics.dependence import DependenceChange, DependenceScores
@@ -321,8 +322,8 @@ def partial_dependence(model: Any, name: str, grid: ArrayLike | int = 50) -> tup
     name : str
         The input, or a column of levels.
     grid : (g,) array or int
-        Values, or how many quantiles of the input in the row sample. Of a column of levels some of
-        them; an int means all.
+        Values, or how many quantiles of the input in the row sample. Times become numbers in the
+        units of the fit. Of a column of levels some of them; an int means all.
 
     Returns
     -------
@@ -335,6 +336,8 @@ def partial_dependence(model: Any, name: str, grid: ArrayLike | int = 50) -> tup
     ValueError
         If a name is not that of an input, or is one level of a column of several, or the grid has
         a level that the fit did not see.
+    DataError
+        If the input cannot have the values of the grid, as times of an input of numbers.
 
     Examples
     --------
@@ -364,9 +367,11 @@ def partial_dependence(model: Any, name: str, grid: ArrayLike | int = 50) -> tup
         ones = np.equal.outer(asked, levels).astype(np.float64)
         return np.array(asked), sensitivity.partial_dependence(function, rows, places, ones)
     GRID.check("grid", grid)
-    values = np.asarray(grid, np.float64)
-    if values.ndim == 0:
-        values = np.unique(np.quantile(rows[:, places[0]], np.linspace(0, 1, int(values))))
+    if is_several(grid):
+        values = values_of_input(model, places[0], grid)
+    else:
+        shares = np.linspace(0, 1, int(np.asarray(grid)))
+        values = np.unique(np.quantile(rows[:, places[0]], shares))
     marks = np.zeros((len(values), len(places) - 1))  # the value is not missing
     moved = np.column_stack([values, marks])
     return values, sensitivity.partial_dependence(function, rows, places, moved)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rff_stream._array import Array
+from rff_stream._array import Array, Float64
 from rff_stream.errors import ModelError
 from rff_stream.execution import Reading
 from rff_stream.families.level_intercepts import refuse_coded
@@ -165,6 +165,26 @@ def open_counted(params: Any, columns: Columns, selection: Selection, target: Ta
     known = replace(columns, weight="")
     source = open_selection(replace(under_rules(params, selection, target), columns=known))
     return Opened(source, columns, class_labels=labels, X=selection.X)
+
+
+def values_of_input(model: Any, place: int, values: Any) -> Float64:
+    """Values of one input alone (m,), of any shape: numbers, or times in the units of the fit.
+
+    Raises DataError: values that this input cannot have.
+    """
+    array = np.asarray(values)
+    if array.dtype.kind in "biuf":
+        return array.astype(np.float64).ravel()
+    import pandas
+
+    columns = model.columns_
+    name, unit = columns.inputs[place], columns.units[place : place + 1]
+    own, alone = copy.copy(model), Columns((name,), units=unit)
+    own.missing_rows = "drop"  # NaN where there is no value
+    if isinstance(values, np.ndarray):
+        values = array.ravel()
+    opened = open_later(own, alone, Selection(pandas.DataFrame({name: values})), "none")
+    return np.asarray(opened.inputs[:, 0])
 
 
 def chosen_alike(fitted: Fitted, selection: Selection) -> Selection:

@@ -26,6 +26,7 @@ from rff_stream.arguments import (
 )
 from rff_stream.errors import MODELS, takes
 from rff_stream.model.gradients import has_log_link
+from rff_stream.model.input_rows import values_of_input
 from rff_stream.plot.canvas import (
     BAND,
     COLOURS,
@@ -90,7 +91,7 @@ def curve(
         Fitted on one input. Of a classifier the scores are drawn, without rows.
     ax : Axes, optional
     at : (m,) array, optional
-        Where to evaluate; by default the range of the row sample.
+        Where to evaluate, times as in ``predict``; by default the range of the row sample.
     data : (x, y), optional
         Points to show, x as in predict or (m,); by default the row sample.
     target : int
@@ -142,7 +143,7 @@ def _points(model: Any, at: Array | None) -> Float64:
     """Where a function of one input is drawn (m,): ``at``, or the range of the row sample."""
     PLACES.check("at", at)
     if at is not None:
-        return np.sort(np.asarray(at, np.float64).ravel())
+        return np.sort(values_of_input(model, 0, at))
     low, high = box_of(model)[:, 0].tolist()
     return np.linspace(low, high, CURVE_POINTS)
 
@@ -172,7 +173,7 @@ def slope(
         slope is that of its score; where the mean is an exponential, of its logarithm.
     ax : Axes, optional
     at : (m,) array, optional
-        Where to evaluate; by default the range of the row sample.
+        Where to evaluate, times as in ``predict``; by default the range of the row sample.
     target : int
         Position of the target, or of the class.
     coverage : float

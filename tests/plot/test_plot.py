@@ -506,6 +506,38 @@ def test_a_slope_of_the_default_is_the_derivative_of_its_curve(kind: Any, rng: A
     plt.close(ax.figure)
 
 
+@pytest.mark.parametrize(
+    ("given", "unit"),
+    [
+        (pd.to_datetime(["2020-02-01", "2021-06-01"]), "ns"),
+        (pd.to_datetime(["2020-02-01", "2021-06-01"]).tz_localize("UTC"), "s"),
+        (pd.to_timedelta(["31D", "517D"]), "us"),
+    ],
+    ids=["times", "zone", "durations"],
+)
+def test_places_that_are_times_are_in_the_units_of_the_fit(given: Any, unit: str) -> None:
+    """As they were, their ticks were taken for days: 1.58e9 and 1.58e18 were predicted at."""
+    epoch = pd.Timestamp(0) if given.dtype.kind == "M" else pd.Timedelta(0)
+    days = np.arange(17800.0, 19000.0) if given.dtype.kind == "M" else np.arange(0.0, 1200.0)
+    table = pd.DataFrame({"when": epoch + pd.to_timedelta(days, unit="D"), "y": days})
+    model = rs.KernelRidge(n_components=64, random_state=0, progress=False)
+    model.fit(table, "y", inputs=["when"])
+    at = pd.DataFrame({"when": given.as_unit(unit)})
+    wanted = model.predict(at)
+    places, means = rs.inspect.partial_dependence(model, "when", given.as_unit(unit))
+    np.testing.assert_allclose(means[:, 0], wanted, rtol=1e-12)
+    drawn = rs.plot.curve(model, at=given.as_unit(unit)).lines[-1]
+    np.testing.assert_array_equal(drawn.get_xdata(), places)
+    np.testing.assert_allclose(drawn.get_ydata(), wanted, rtol=1e-6)
+    plt.close(drawn.axes.figure)
+    with pytest.raises(DataError, match=r"'when' (is in|holds)"):
+        rs.plot.slope(model, at=given - given if given.dtype.kind == "M" else pd.to_datetime([0]))
+    plain = rs.KernelRidge(n_components=16, random_state=0, progress=False)
+    plain.fit(days[:, None], days)
+    with pytest.raises(DataError, match="'x0' holds times"):
+        rs.inspect.partial_dependence(plain, "x0", given[:1])
+
+
 def test_pictures_of_named_columns_say_nothing_of_names(rng: Any) -> None:
     """They ask the model about places of their own: a warning told the user to give names."""
     pd = pytest.importorskip("pandas")
