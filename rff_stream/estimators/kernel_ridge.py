@@ -97,7 +97,8 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
     search_seconds : float, optional
         CPU seconds that the search for kernel, length-scales, metric and cells may take, counted by
         its work on one core, so that a busy machine finds the same. None: as long as the pass that
-        is planned, and at least 10 s. ``choice_`` says which candidates were not begun.
+        is planned, and at least 10 s, but by "evidence" or "ard" of one map until its evidence
+        grows no more. ``choice_`` says which candidates were not begun.
     refine : int, default=0
         Conjugate-gradient steps that remove the rounding error of float32 sums. Each step is one
         cheap pass over the data (n·R flops, not n·R²). Use 3 to 5 if ``alpha`` was raised.

@@ -157,7 +157,10 @@ def draw_whole(
         size = (
             PILOT_COMPONENTS if metric is None else min(parameters.n_components, PILOT_COMPONENTS)
         )
-        kernel = find_kernel(parameters.kernels, plain, parameters.seed, parameters.progress, size)
+        kernel = find_kernel(
+            parameters.kernels, plain, parameters.seed, parameters.progress, size,
+            parameters.asked_seconds,
+        )  # fmt: skip
         length_scale = length_scale_behind(metric, kernel)
         with single_threaded_blas():
             make = functools.partial(

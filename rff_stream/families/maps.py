@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -54,13 +55,14 @@ def find_kernel(
     seed: int,
     progress: bool,
     n_components: int = PILOT_COMPONENTS,
+    max_seconds: float = math.inf,
 ) -> Kernel:
     """The kernel with its length-scale in input units.
 
     A kernel given with its own length-scale is used as it is; a numeric ``length_scale``
     is in input units; "median" is the median distance between rows of standardised inputs;
     "evidence" and "ard" are found on the pilot, where several kernels may compete, by a map of so
-    many columns.
+    many columns in so many CPU seconds, counted by the work.
     """
     d = pilot.x.shape[1]
     kernels.require(d)
@@ -68,7 +70,7 @@ def find_kernel(
     if known is not None:
         return known
     if kernels.searched:
-        found = _search_map(kernels, pilot, seed, progress, n_components)
+        found = _search_map(kernels, pilot, seed, progress, n_components, max_seconds)
         pilot.warn_of_far_gaps(length_scale_vector(found, d))
         return found
     pilot.warn_of_outliers()
@@ -86,7 +88,12 @@ def seconds_of_search(n_kernels: int, n_rows: int, *, ard: bool) -> float:
 
 
 def _search_map(
-    kernels: KernelRequest, pilot: Pilot, seed: int, progress: bool, n_components: int
+    kernels: KernelRequest,
+    pilot: Pilot,
+    seed: int,
+    progress: bool,
+    n_components: int,
+    max_seconds: float,
 ) -> Kernel:
     """The kernel and length-scales of highest evidence on the pilot, by a map of its own."""
     weights, ard = None if (pilot.w == 1).all() else pilot.w, kernels.rule == "ard"
@@ -102,6 +109,7 @@ def _search_map(
             ard=ard,
             one_unit=pilot.one_unit and not ard,
             n_components=n_components,
+            max_seconds=max_seconds,
             rng=seed,
             weights=weights,
             progress=logger.info if progress else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
@@ -75,6 +76,8 @@ class MapParameters:
     """Matrix (d, k) in front of the map, "full", "auto", or None for a length-scale an input."""
     search_seconds: float | None = None
     """CPU seconds that the search for a map may take; None for no limit."""
+    asked_seconds: float = math.inf
+    """The same, if a number was asked for: a search by evidence of one map has no other limit."""
     longitudes: tuple[int, ...] = ()
     """Places of the inputs that are longitudes."""
     float64_fits: bool = False

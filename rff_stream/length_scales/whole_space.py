@@ -5,7 +5,7 @@ Searches of growing size: every kernel on few rows and columns, the best ones on
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,6 +19,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.errors import DataError, warn
 from rff_stream.features.fourier import FourierFeatures
 from rff_stream.kernels import Gaussian, Kernel
+from rff_stream.length_scales.budget import SearchBudget
 from rff_stream.length_scales.relevant_inputs import relevant_inputs
 from rff_stream.length_scales.whole_space_evidence import MapEvidence
 from rff_stream.pilot import Pilot, weight_unit
@@ -76,34 +77,23 @@ STEP_FLOPS = 60e9
 
 
 def search_seconds(size: TrialSize, n_kernels: int = 1, *, ard: bool = False) -> float:
-    """CPU seconds of a search whose rounds all use their iterations up: it may end earlier.
-
-    A step is 4nR² flops: the products of a map's R columns, and their gradient.
-    """
+    """CPU seconds of a search whose rounds all use their iterations up: it may end earlier."""
     screen, middle = _at_most(SCREEN, size), _at_most(MIDDLE, size)
     rounds = [(screen, len(STARTS) * (1 + ard) * n_kernels)]
     if ard or n_kernels > 1:
         rounds.append((middle, n_kernels))
     rounds.append((size, min(n_kernels, FINALISTS)))
-    flops = (4.0 * each.n_rows * each.n_components**2 * each.iterations * k for each, k in rounds)
-    return sum(flops) / STEP_FLOPS
+    return sum(
+        k * each.iterations * seconds_of_step(each.n_rows, each.n_components) for each, k in rounds
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """Wall time since a start, and its limit, in seconds."""
+def seconds_of_step(n_rows: int, n_components: int) -> float:
+    """CPU seconds of one value of log p with its slopes.
 
-    start: float
-    limit: float
-
-    @property
-    def seconds(self) -> float:
-        """Since the start."""
-        return time.monotonic() - self.start
-
-    def spent(self, share: float) -> bool:
-        """Whether this share of the limit is over."""
-        return self.seconds > share * self.limit
+    4nR² flops, 4n²R where n < R: the products of a map's R columns, and their gradient.
+    """
+    return 4.0 * n_rows * n_components * min(n_rows, n_components) / STEP_FLOPS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,7 +117,7 @@ class Trial:
     n_rows: int  # of the pilot; components are of the map
     n_components: int
     evaluations: int  # of log p and its gradient, at different points
-    finished: bool  # false where time ran out
+    finished: bool  # false where its budget was spent
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,7 +143,7 @@ class KernelSearch:
     rows: ScaledRows
     seed: int  # of the frequencies: every size sees the first of the same draw
     ard: bool  # one ℓ for each input
-    clock: Clock
+    budget: SearchBudget
     progress: ProgressCallback
     advance: Advance
     trials: list[Trial] = field(default_factory=list)
@@ -253,11 +243,11 @@ class KernelSearch:
         iterations: int,
         share: float,
     ) -> TrialEnd:
-        """L-BFGS from one start, until it is flat or this share of the time is over."""
+        """L-BFGS from one start, until it is flat or this share of the budget is spent."""
         lowest, highest = np.log(target.lowest_alpha), np.log(1e3 * target.weights.sum())
         width = np.log(RANGE)
         bounds = [(value - width, value + width) for value in log_scale]
-        best = _Best(target, self.clock, share, self.advance)
+        best = _Best(target, self.budget, share, self.advance)
         try:
             optimize.minimize(
                 best,
@@ -286,27 +276,30 @@ class KernelSearch:
         self.progress(
             f"length-scales: {type(kernel).__name__} on {n} rows, R={trial.n_components}: "
             f"log p {trial.log_evidence:.1f} after {trial.evaluations} steps, "
-            f"{self.clock.seconds:.0f} s"
+            f"{self.budget.spent:.2g} CPU s by its work"
         )
         log_scale, log_alpha = best.parameters[:-1], float(best.parameters[-1])
         return TrialEnd(kernel, log_scale, log_alpha, trial, best.target)
 
 
 class _EndError(Exception):
-    """Ends a search from inside: nothing more is gained, or its time is over."""
+    """Ends a search from inside: nothing more is gained, or its budget is spent."""
 
     def __init__(self, finished: bool) -> None:
         self.finished = finished
 
 
 class _Best:
-    """−log p/n for the minimiser; remembers what it found and watches the clock.
+    """−log p/n for the minimiser; remembers what it found and counts the work.
 
     Line searches come back to the very same point, a sixth of the time and more.
     """
 
-    def __init__(self, target: MapEvidence, clock: Clock, share: float, advance: Advance) -> None:
-        self.target, self.clock, self.share, self.advance = target, clock, share, advance
+    def __init__(
+        self, target: MapEvidence, budget: SearchBudget, share: float, advance: Advance
+    ) -> None:
+        self.target, self.budget, self.advance = target, budget, advance
+        self.end = share * budget.limit
         self.value = -np.inf
         self.parameters: Float64 = np.empty(0)
         self._found: dict[bytes, tuple[float, Float64]] = {}
@@ -318,7 +311,7 @@ class _Best:
         return len(self._found)
 
     def __call__(self, parameters: Float64) -> tuple[float, Float64]:
-        if self.evaluations and self.clock.spent(self.share):
+        if self.evaluations and self.budget.spent >= self.end:
             raise _EndError(finished=False)
         place = parameters.tobytes()
         if place not in self._found:
@@ -336,6 +329,7 @@ class _Best:
         if value > self.value:
             self.value, self.parameters = value, parameters.copy()
         n = len(self.target.x)
+        self.budget.spent += seconds_of_step(n, 2 * len(self.target.frequencies))
         return -value / n, -np.r_[to_scale, to_alpha] / n
 
 
@@ -349,7 +343,7 @@ def _at_most(size: TrialSize, full: TrialSize) -> TrialSize:
 
 
 def _shares(low: float, high: float, count: int) -> list[float]:
-    """When each of ``count`` searches must end, as shares of the time."""
+    """Where each of ``count`` searches must end, as shares of the budget."""
     return [low + (high - low) * (i + 1) / count for i in range(count)]
 
 
@@ -365,11 +359,11 @@ class LengthScales:
     noise_variance: Float64  # (T,): on the pilot, in units of y²
     signal_variance: Float64  # (T,): 0 for a constant target
     trials: tuple[Trial, ...] = field(repr=False)  # every search, in order
-    seconds: float  # wall time
+    seconds: float  # of CPU, by its work
 
     @property
     def finished(self) -> bool:
-        """Whether no search was ended by the clock: the result is then reproducible."""
+        """Whether no search was ended by its limit."""
         return all(trial.finished for trial in self.trials)
 
 
@@ -383,7 +377,7 @@ def fit_length_scales(
     n_components: int = 1024,
     max_rows: int = MOST_SEARCHED,
     max_iterations: int = ITERATIONS,
-    max_seconds: float = 600.0,
+    max_seconds: float = math.inf,
     rng: Generator | int | None = None,
     weights: Array | None = None,
     progress: ProgressCallback | None = None,
@@ -417,11 +411,11 @@ def fit_length_scales(
     max_iterations : int
         Of the last search.
     max_seconds : float
-        Wall time after which the best so far is taken, with a warning: iterations bound the
-        work (at most about 100 CPU s), so that only a machine that is far too slow gets here.
-        It is passed by one step at most for each search.
+        CPU seconds, counted by the work, after which the best so far is taken, with a warning. It
+        is passed by one step at most for each search. Iterations bound the work, too: it is at
+        most about 100 s.
     rng : Generator or int, optional
-        Rows and frequencies: the same seed, the same result, unless time ran out.
+        Rows and frequencies: the same seed, the same result.
     weights : (n,) array, optional
         Positive; 1 where absent.
     progress : callable, optional
@@ -438,7 +432,7 @@ def fit_length_scales(
     DataError
         Fewer than three rows, values that are not finite, or targets that are all constant.
     ValueError
-        No kernels, or a limit that is not positive.
+        No kernels, or a limit below its least value.
 
     Notes
     -----
@@ -448,28 +442,28 @@ def fit_length_scales(
     and that of the exact processes the other way round. One step costs 0.25 CPU s at
     n=6000, R=1024; a search takes 30 to 60 steps.
     """
-    clock = Clock(time.monotonic(), max_seconds)
+    budget = SearchBudget(max_seconds)
     generator = np.random.default_rng(rng)
     named = _kernels(kernels)
     for name, limit in {"n_components": n_components, "max_iterations": max_iterations}.items():
         if limit < 2:
             raise ValueError(f"{name}={limit} but it must be at least 2.")
-    if not max_seconds > 0:
-        raise ValueError(f"max_seconds={max_seconds} but a limit is > 0. Give e.g. 60.")
+    if not max_seconds >= 0:
+        raise ValueError(f"max_seconds={max_seconds} but a limit is ≥ 0. Give e.g. 60.")
     rows, varies = _rows(X, y, weights, max_rows, generator, one_unit)
     search = KernelSearch(
         rows,
         int(generator.integers(2**63)),
         ard,
-        clock,
+        budget,
         progress or (lambda line: None),
         advance or (lambda steps: None),
     )
     end = search.run(named, TrialSize(len(rows.x), n_components, max_iterations))
     if not all(trial.finished for trial in search.trials):
         warn(
-            f"The search for length-scales reached its limit of {max_seconds:g} s: another "
-            "run may give other values. Raise the limit, or use fewer pilot rows or kernels."
+            f"The search for length-scales reached its limit of {max_seconds:g} CPU s, and took "
+            "the best so far. Raise search_seconds, or name fewer kernels."
         )
     return _result(end, search, varies)
 
@@ -522,5 +516,5 @@ def _result(end: TrialEnd, search: KernelSearch, varies: Array) -> LengthScales:
         noise_variance=noise,
         signal_variance=noise / alpha,
         trials=tuple(search.trials),
-        seconds=search.clock.seconds,
+        seconds=search.budget.spent,
     )

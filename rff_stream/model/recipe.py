@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -190,6 +191,7 @@ class Recipe(ABC):
         """What the map is drawn by."""
         params = self.params
         metric = getattr(params, "metric", None)
+        seconds = getattr(params, "search_seconds", None)
         features, kernels, size = decided(
             chosen_map(params.features, columns.inputs, params.kernel),
             params.kernel,
@@ -212,6 +214,7 @@ class Recipe(ABC):
             averages=getattr(params, "sample_rows", 0) >= FEWEST_AVERAGED,
             metric=metric,
             longitudes=longitudes_in(columns),
+            asked_seconds=math.inf if seconds is None else seconds,
         )
 
     def parameters_of(self, fitted: Fitted) -> MapParameters:

@@ -169,6 +169,8 @@ class WholeFamily(Family):
             seconds += seconds_of_search(1, n_rows, ard=False)
         elif parameters.is_named and parameters.kernels.searched:
             seconds = seconds_of_search(count, n_rows, ard=parameters.kernels.rule == "ard")
+            asked = parameters.asked_seconds  # of a search by one map there is no other limit
+            return replace(request, search_seconds=seconds, search_limit=asked)
         else:
             return request
         return replace(request, search_seconds=seconds)

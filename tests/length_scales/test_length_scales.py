@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import reference_answers as reference
+from rff_stream import KernelRidge
 from rff_stream.answers.evidence import evidence_at
 from rff_stream.errors import DataError, NumericalWarning
 from rff_stream.kernels import Gaussian, Laplacian, Matern
@@ -212,13 +213,29 @@ def test_no_point_is_looked_at_twice(monkeypatch):
     assert sum(trial.evaluations for trial in found.trials) == len(looked)
 
 
-def test_time_is_bounded_and_the_best_so_far_is_taken():
+def test_work_is_bounded_and_the_best_so_far_is_taken():
     x, y = gaussian_draw()
-    with pytest.warns(NumericalWarning, match="reached its limit of 1e-09 s"):
-        found = fit_length_scales(x, y, [Gaussian(), Matern()], n_components=200, max_seconds=1e-9)
+    with pytest.warns(NumericalWarning, match="reached its limit of 0 CPU s"):
+        found = fit_length_scales(x, y, [Gaussian(), Matern()], n_components=200, max_seconds=0)
     assert not found.finished
     assert all(trial.evaluations == 1 for trial in found.trials)
     assert np.isfinite(found.length_scale).all()
+
+
+@pytest.mark.parametrize("rule", ["evidence", "ard"])
+def test_the_search_by_evidence_of_a_model_takes_no_more_than_it_may(rule):
+    """It took 60 steps whatever was asked for, and the plan said that it would not."""
+    x, y = gaussian_draw()
+    choices = {"length_scale": rule, "n_components": 64, "random_state": 0, "progress": False}
+    whole = KernelRidge(**choices).fit(x, y)
+    assert whole.plan_.seconds > whole.plan_.search_seconds > 0
+    limit = whole.plan_.search_seconds / 50
+    with pytest.warns(NumericalWarning, match="Raise search_seconds"):
+        found = KernelRidge(**choices, search_seconds=limit).fit(x, y)
+    assert limit < found.plan_.seconds < whole.plan_.seconds / 10
+    with pytest.warns(NumericalWarning, match="Raise search_seconds"):
+        again = KernelRidge(**choices, search_seconds=limit).fit(x, y)
+    np.testing.assert_array_equal(again.length_scale_, found.length_scale_)  # no clock decides
 
 
 def test_targets_of_any_size_share_the_scales_and_constant_ones_have_no_variance():
@@ -272,7 +289,7 @@ def test_more_inputs_than_rows_duplicates_and_weights_give_finite_scales():
         ((X, Y), {"weights": np.zeros(N)}, DataError, "weights ≤ 0"),
         ((X, Y), {"kernels": []}, ValueError, "kernels is empty"),
         ((X, Y), {"n_components": 1}, ValueError, "n_components=1"),
-        ((X, Y), {"max_seconds": 0}, ValueError, "max_seconds=0"),
+        ((X, Y), {"max_seconds": -1}, ValueError, "max_seconds=-1"),
     ],
 )
 def test_bad_input_is_refused(rows, arguments, error, message):
