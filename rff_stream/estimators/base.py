@@ -155,7 +155,8 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         Warns
         -----
         NumericalWarning
-            If nearly all sampled rows stand at their old places again, and so count twice.
+            If nearly all sampled rows stand at their old places again, or most of the new rows have
+            the values of sampled ones, and so count twice.
 
         Notes
         -----

@@ -37,6 +37,7 @@ from rff_stream.model.kept_rows import GROWTH
 from rff_stream.model.persistence import keep_answer
 from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.moments import AugmentedRow
+from rff_stream.moments.copies import share_counted
 from rff_stream.sources import Selection, Source
 from rff_stream.sources.container_types import is_names
 from rff_stream.sources.data_files import DataFile
@@ -55,10 +56,13 @@ from rff_stream.store import (
 from rff_stream.store.batch_writing import checked_id
 
 Groups = dict[Any, Any]
-FEWEST_AGAIN, AGAIN = 8, 0.9
-"""Rows that tell whether rows come again, and the share of them that does: data that have grown
-hold all rows that were counted, at their places. By chance so many agree only where rows hardly
-differ."""
+FEWEST_AGAIN, AGAIN, MOST_OF_THEM = 8, 0.9, 0.5
+"""Rows that tell whether rows come again; the share of known rows that does in data that have
+grown, which hold all that were counted, at their places; the share of the new rows where some come
+again in another order or container. By chance so many agree only where rows hardly differ."""
+
+MOST_COMPARED = 2**16
+"""Rows that are compared, of those that are kept: about .1 s."""
 
 ATTEMPTS = 100  # of a read that others' commits undo: as many must come before it gives up
 
@@ -128,22 +132,49 @@ def warn_of_unread(fitted: Fitted, added: Sequence[CountedBatch]) -> None:
 
 
 def warn_of_rows_again(fitted: Fitted, added: Sequence[CountedBatch], later: LaterRows) -> None:
-    """Warn where sampled rows that were counted stand at the same places of what was added.
+    """Warn where rows that were counted are among what was added, as far as samples of both tell.
 
     Not where rows were named: other names are other batches.
     """
     if later.batch is not None or later.by is not None or fitted.total is None:
         return
-    for batch in (each for each in added if each.groups):
-        sample = functools.reduce(operator.add, (part.sample for part in batch.groups.values()))
-        share, of = fitted.total.sample.share_in(sample)
-        if of >= FEWEST_AGAIN and share >= AGAIN:
+    for batch in added:
+        again = _rows_again(fitted, batch)
+        if again:
             warn(
-                f"{share:.0%} of {of:,} sampled rows that were counted before stand at the same "
-                f"places in these {batch.rows:,} rows, so they count twice now. Rows in memory are "
-                "known all together, and in one kind of container: give only new rows; grow a file "
-                "or store, whose old rows are known; or name them, batch=…, if they are to count."
+                f"{again}, so they count twice now. Rows are known by their file or store, in "
+                "memory all together, and in one kind of container: give only new rows, grow a "
+                "file or store, or name them, batch=…, if they are to count. forget takes out a "
+                "batch of a file or store."
             )
+
+
+def _rows_again(fitted: Fitted, batch: CountedBatch) -> str:
+    """How many rows come again, at their old places or anywhere; "" where they do not."""
+    total, kept, count = fitted.total, fitted.kept, batch.rows
+    assert total is not None
+    if batch.groups:
+        new = functools.reduce(operator.add, (part.sample for part in batch.groups.values()))
+        share, of = total.sample.share_in(new)
+        if of >= FEWEST_AGAIN and share >= AGAIN:
+            return (
+                f"{share:.0%} of {of:,} sampled rows that were counted before stand at the same "
+                f"places in these {count:,} rows"
+            )
+        share, of = share_counted(total.sample.rows[:, :-1], total.n, new.rows[:, :-1])
+    elif kept is not None and batch.kept is not None:
+        rows, n = batch.kept.numbers, len(kept)
+        few = slice(None, None, -(-len(rows) // MOST_COMPARED))
+        share, of = share_counted(rows[:n][few], n, rows[n:][few])
+        count = len(rows) - n
+    else:
+        return ""
+    if of < FEWEST_AGAIN or share < MOST_OF_THEM:
+        return ""
+    return (
+        f"About {min(share, 1):.0%} of these {count:,} rows were counted before (the values of "
+        f"{of:,} rows are equal)"
+    )
 
 
 def forget(recipe: Recipe, fitted: Fitted, names: Sequence[str]) -> Fitted:

@@ -299,6 +299,26 @@ class SampledSums(Protocol):
     def sample(self) -> RowSample: ...
 
 
+def share_counted(known: Array, n_known: int, new: Array) -> tuple[float, int]:
+    """About which share of new rows (m, d) was counted, wherever they stand; how many tell so.
+
+    ``known`` (k, d) are some of the counted rows. Rows are equal in float32. Of those that stand
+    once among the new, one that was counted is in k of n. So many as are there by chance, as copies
+    of known rows are among these, tell nothing.
+    """
+    if not len(known) or not len(new):
+        return 0.0, 0
+    _, which = equal_rows(np.concatenate([known, new]).astype(np.float32))
+    own, later = np.split(which, [len(known)])
+    before, after = (np.bincount(part, minlength=len(which)) for part in (own, later))
+    once = after == 1
+    found = int((once & (before == 1)).sum())
+    if not found:
+        return 0.0, 0
+    by_chance = float((before[own] > 1).mean())
+    return float(found / once.sum() - by_chance) * n_known / len(known), found
+
+
 class CountedSums(SampledSums, Protocol):
     """The same with the weights of the rows."""
 

@@ -303,6 +303,47 @@ def test_rows_that_stand_at_their_places_again_are_told(tmp_path, n, saved):
     assert model.n_rows_ == 4 * n
 
 
+CHANGES = {
+    "order": lambda rows: rows.sample(frac=1, random_state=0),
+    "columns": lambda rows: rows[["a", "v", "u"]].iloc[::-1],
+    "precision": lambda rows: rows[["u", "v", "a"]].astype("float32"),
+    "some": lambda rows: rows.iloc[: 2 * len(rows) // 3],
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("kind", ["table", "file"])
+@pytest.mark.parametrize("n", [60, 3000])  # all rows are sampled, or a part of them
+def test_rows_that_come_again_elsewhere_are_told(tmp_path, n, kind, change):
+    """One day of two, in another order or precision, or in part: it counted twice in silence."""
+    days = [table(n, seed) for seed in (0, 1)]
+    again, new = change(days[1]), table(n, 2)
+    model = ridge(n_components=16)
+    if kind == "file":
+        (tmp_path / "days").mkdir()
+        for name, rows in {"days/0": days[0], "days/1": days[1], "2": again, "3": new}.items():
+            rows.to_parquet(tmp_path / f"{name}.parquet")
+        model.fit(tmp_path / "days", "a", inputs=["u", "v"])
+        again, new = tmp_path / "2.parquet", tmp_path / "3.parquet"
+    else:
+        model.fit(pd.concat(days), "a", inputs=["u", "v"])
+    model.update(new)  # without a warning
+    with pytest.warns(NumericalWarning, match=r"About \d+% of these .* count twice now"):
+        model.update(again)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Each row occurs")
+@pytest.mark.parametrize("kind", [rs.KernelRidge, rs.KernelClassifier])
+def test_rows_that_come_again_before_the_map_is_chosen_again_are_told(kind):
+    rows, more = table(120, 0), table(110, 1)
+    if kind is rs.KernelClassifier:
+        rows, more = (each.assign(a=np.where(each.a > 0, "up", "down")) for each in (rows, more))
+    model = kind(random_state=0, progress=False).fit(rows, "a", inputs=["u", "v"])
+    with pytest.warns(NumericalWarning, match="of these 230 rows .* count twice now"):
+        model.update(pd.concat([more, rows.iloc[::-1]]))
+
+
 def test_a_cube_that_comes_again_as_a_table_is_told():
     cube = xr.Dataset({"y": (("a", "b"), np.arange(30.0).reshape(5, 6) ** 2)})
     cube = cube.assign_coords(a=np.arange(5.0), b=np.arange(6.0))
