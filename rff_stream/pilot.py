@@ -395,11 +395,9 @@ def _deviation(values: Float64, weights: Float64) -> Float64:
 
 
 def weight_unit(w: Float64) -> float:
-    """What penalties of rows of these weights are times those of rows of weight 1.
-
-    A whole power of √10, so that weights of about 1 change nothing.
-    """
-    return float(10 ** (np.round(2 * np.log10(w.mean())) / 2))
+    """What penalties of rows of these weights are times those of rows of weight 1: the mean."""
+    largest = w.max()
+    return float(largest * (w / largest).mean())  # equal weights: exactly theirs
 
 
 @dataclass(frozen=True, slots=True)
