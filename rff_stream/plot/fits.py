@@ -276,8 +276,8 @@ def surface(
     Parameters
     ----------
     values : DataArray or model
-        The axes have the names and units of the coordinates. A model is evaluated over the range
-        of its row sample.
+        The axes have the names and units of the coordinates, which may be in any order. A model
+        is evaluated over the range of its row sample.
     ax : Axes, optional
     target : int
         Position of the target of a model, or of the class whose score is drawn.
@@ -299,7 +299,8 @@ def surface(
     Raises
     ------
     ValueError
-        For ``norm`` together with ``center`` or ``limits``.
+        For ``norm`` together with ``center`` or ``limits``, or a map of other than two dimensions
+        or without a place.
     ModelError
         If the model fits no function of rows.
 
@@ -324,7 +325,12 @@ def surface(
     ax, scale = axes(ax), norm or _linear_scale(center, limits)
     colour = colour or (VALUES if center is None else DIFFERENCES)
     ax.set_facecolor(blank())
-    drawn = ax.pcolormesh(x, y, field, cmap=colour, norm=scale, shading="nearest", rasterized=True)
+    across, right = _in_order(ax.xaxis, x)
+    down, up = _in_order(ax.yaxis, y)
+    drawn = ax.pcolormesh(
+        _edges(right), _edges(up), field[np.ix_(down, across)], cmap=colour, norm=scale,
+        rasterized=True,
+    )  # fmt: skip
     ax.set(xlabel=x_label, ylabel=y_label)
     colour_bar(ax, drawn, label)
     return ax
@@ -444,6 +450,11 @@ def _field(values: Any, target: int) -> tuple[Any, Any, Float64, str]:
             f"values has dimensions {dict(values.sizes)}, and a map has two. Select one place "
             "along the others: values.isel(time=0)."
         )
+    if not values.size:
+        raise ValueError(
+            f"values has dimensions {dict(values.sizes)}, so there is no place to draw. Select "
+            "at least one along each."
+        )
     down, across = values.dims
     return (
         (_coordinate(values, across), _label(values, across)),
@@ -451,6 +462,23 @@ def _field(values: Any, target: int) -> tuple[Any, Any, Float64, str]:
         np.ma.masked_invalid(np.asarray(values.values, np.float64)),
         _words(values),
     )
+
+
+def _in_order(axis: Any, places: Any) -> tuple[Array, Float64]:
+    """The order of coordinates along an axis, which may be times or texts, and its numbers."""
+    axis.update_units(places)
+    numbers = np.asarray(axis.convert_units(places), np.float64)
+    order = np.argsort(numbers, kind="stable")
+    return order, numbers[order]
+
+
+def _edges(places: Float64) -> Array:
+    """Edges (m + 1,) of cells around rising places (m,); a single one is 1 wide."""
+    if len(places) == 1:  # matplotlib's own edges have no width then
+        return np.array([places[0] - 0.5, places[0] + 0.5])
+    half = np.diff(places) / 2
+    ends = [places[:1] - half[:1], places[:-1] + half, places[-1:] + half[-1:]]
+    return np.concatenate(ends)
 
 
 def _coordinate(values: Any, dim: str) -> Any:

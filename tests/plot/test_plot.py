@@ -244,6 +244,42 @@ def test_a_colour_bar_says_where_values_lie_beyond_it(shelf: Shelf) -> None:
         plt.close(ax.figure)
 
 
+def colour_at(ax: Any, x: float, y: float) -> tuple[float, ...]:
+    """The colour (r, g, b) of the pixel that shows a place of the data."""
+    canvas = FigureCanvasAgg(ax.figure)
+    canvas.draw()
+    column, row = ax.transData.transform((x, y))
+    pixels = np.asarray(canvas.buffer_rgba())
+    return tuple(pixels[len(pixels) - 1 - int(row), int(column), :3].tolist())
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (5, 1), (1, 1)])
+def test_a_map_of_one_row_or_column_shows_its_values(shape: tuple[int, int]) -> None:
+    """Its cells had no width: all was in the colour of what is missing."""
+    values = xr.DataArray(np.arange(float(np.prod(shape))).reshape(shape), dims=("lat", "lon"))
+    values = values.assign_coords(lat=10.0 + np.arange(shape[0]), lon=np.arange(float(shape[1])))
+    ax = rs.plot.surface(values, Figure().subplots(), limits=(0, 5))
+    drawn = ax.collections[0]
+    for i, j in np.ndindex(*shape):
+        expected = 255 * np.array(drawn.cmap(drawn.norm(values.values[i, j]))[:3])
+        np.testing.assert_allclose(colour_at(ax, j, 10 + i), expected, atol=1)
+
+
+@pytest.mark.parametrize(
+    "lat", [[1, 2, 4, 8, 16], [16, 8, 4, 2, 1], [4, 1, 2, 16, 8],
+            pd.to_datetime(["2020-03-01", "2020-01-01", "2020-02-01", "2020-05-01", "2020-04-01"])],
+)  # fmt: skip
+def test_a_map_shows_values_at_their_coordinates_in_any_order(lat: Any) -> None:
+    """Of coordinates that are not sorted, cells lay over one another."""
+    values = xr.DataArray(np.arange(15.0).reshape(5, 3), dims=("lat", "lon"))
+    values = values.assign_coords(lat=lat, lon=[20.0, 0.0, 10.0])
+    ax = rs.plot.surface(values, Figure().subplots())
+    drawn, up = ax.collections[0], ax.convert_yunits(values.lat.values)
+    for i, j in np.ndindex(*values.shape):
+        expected = 255 * np.array(drawn.cmap(drawn.norm(values.values[i, j]))[:3])
+        np.testing.assert_allclose(colour_at(ax, values.lon.values[j], up[i]), expected, atol=1)
+
+
 def test_numbers_on_a_short_logarithmic_scale_are_plain() -> None:
     std = xr.DataArray([[0.04, 0.3], [1.1, 3.4]], dims=("lat", "lon"), name="std")
     ax = rs.plot.surface(std, norm=LogNorm())
@@ -259,6 +295,8 @@ def test_what_cannot_be_drawn_says_why(shelf: Shelf, monkeypatch: pytest.MonkeyP
         rs.plot.curve(shelf.plane)
     with pytest.raises(ValueError, match=r"a map has two\. Select one place"):
         rs.plot.surface(shelf.map.expand_dims("time"))
+    with pytest.raises(ValueError, match=r"'lon': 0\}, so there is no place to draw\. Select"):
+        rs.plot.surface(shelf.map[:, :0])
     with pytest.raises(ValueError, match=r"norm stands beside center or limits.*LogNorm"):
         rs.plot.surface(shelf.map, limits=(0, 1), norm=LogNorm())
     with pytest.raises(ValueError, match=r"4,001 rows.*at most 4,000"):
