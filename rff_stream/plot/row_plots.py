@@ -171,9 +171,10 @@ def decision(
         Fitted on two inputs.
     ax : Axes, optional
     data : (X, y), optional
-        Rows to show, as in predict, and their classes; the title gives the share that is predicted
-        right. Inputs are matched by name if they have names. By default the row sample, without
-        its classes.
+        Rows to show, as in predict, and their classes; the title gives the share of all of them
+        that is predicted right. Rows of a class that the model does not know are never right, and
+        grey. Inputs are matched by name if they have names. By default the row sample, without its
+        classes.
     box : (2, 2) array, optional
         Lowest and highest values; by default the range of ``data``, or of the row sample.
     margins : (low, high), optional
@@ -303,6 +304,10 @@ def _class_rows(
     for k, (label, mark) in enumerate(zip(classes, "o^sDvP", strict=False)):
         style: dict[str, Any] = {"ls": "none", "ms": 3.5, "mec": "white", "mew": 0.3}
         ax.plot(*rows[labels == label].T, marker=mark, color=COLOURS[k], label=str(label), **style)
+    other = np.logical_and.reduce([labels != label for label in classes])
+    if other.any():
+        words = f"not in the fit: {other.sum():,} rows"
+        ax.plot(*rows[other].T, "x", color=GREY, ms=3.5, label=words)
     right = float(np.mean(by_place(model.predict, rows) == labels))
     ax.set_title(f"{len(rows):,} rows, {right:.1%} right", fontsize="medium")
     legend(ax, title="class", loc="upper right")

@@ -788,6 +788,19 @@ def test_regions_of_a_decision_are_what_is_predicted(rng: np.random.Generator) -
     plt.close("all")
 
 
+def test_rows_of_a_class_that_the_fit_did_not_see_are_drawn(shelf: Shelf) -> None:
+    """They were counted in the title, and nowhere in the picture."""
+    new = shelf.x[:, 1] > 0
+    for kinds in (np.where(new, "above", shelf.kinds), np.where(new, 7, shelf.kinds.astype("O"))):
+        ax = rs.plot.decision(shelf.sorter, Figure().subplots(), data=(shelf.x, kinds))
+        words = [text.get_text() for text in ax.get_legend().get_texts()]
+        assert words == ["left", "right", f"not in the fit: {new.sum()} rows"]
+        drawn = np.concatenate([line.get_xydata() for line in ax.lines])
+        assert sorted(map(tuple, drawn)) == sorted(map(tuple, shelf.x))
+        right = np.mean(shelf.sorter.predict(shelf.x) == kinds)
+        assert ax.get_title() == f"600 rows, {right:.1%} right"
+
+
 def test_partial_dependence_of_levels_has_a_dot_for_each(rng):
     frame = pd.DataFrame({"u": rng.normal(size=300), "city": rng.choice(["Oslo", "Rome"], 300)})
     y = frame["u"] + 3 * (frame["city"] == "Oslo")
