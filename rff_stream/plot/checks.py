@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
-from rff_stream._array import Float64
+from rff_stream._array import Array, Float64
 from rff_stream.arguments import TEXT, Rule, is_several, truth
 from rff_stream.errors import takes
+from rff_stream.label_forms import is_absent, texts_of
+from rff_stream.model.checked_values import as_numbers
 from rff_stream.plot.canvas import (
     COLOURS,
     DIFFERENCES,
@@ -109,8 +111,8 @@ def coverage(
     Raises
     ------
     ValueError
-        For more than six groups, a negative ``std``, or arrays of other dimensions,
-        coordinates or indexes.
+        For more than six groups, a row without a group, a negative ``std``, or arrays of other
+        dimensions, coordinates or indexes.
 
     Examples
     --------
@@ -134,7 +136,7 @@ def coverage(
     ).check("by", by)  # fmt: skip
     with np.errstate(divide="ignore", invalid="ignore"):  # of deviation 0 only errors of 0 are in
         scaled = np.where(errors == 0, 0.0, np.abs(errors / deviations))
-    group = np.zeros(len(scaled), int) if by is None else np.asarray(by).ravel()[there]
+    group = np.zeros(len(scaled), int) if by is None else _groups(np.asarray(by).ravel(), there)
     names = np.unique(group)
     if len(names) > len(COLOURS):
         raise ValueError(
@@ -157,6 +159,19 @@ def coverage(
     ax.set(xlabel="stated coverage", ylabel="share of rows inside", xlim=(0, 1), ylim=(0, 1))
     legend(ax, loc="upper left")
     return ax
+
+
+def _groups(labels: Array, there: Array) -> Array:
+    """Labels of the rows that are there, which can be sorted; refuses a missing one."""
+    absent = there & np.array([is_absent(label) for label in labels], bool)
+    if absent.any():
+        raise ValueError(
+            f"by holds {absent.sum():,} missing labels, the first at row {np.argmax(absent)}, and "
+            "a row without a label belongs to no group. Leave these rows out of all arrays, or "
+            'give them a label of their own: pd.Series(by, dtype=object).fillna("none").'
+        )
+    found = as_numbers(labels[there])
+    return texts_of(found) if found.dtype.kind == "O" else found
 
 
 def error_curve(

@@ -399,6 +399,29 @@ def test_coverage_of_a_group_is_that_of_its_rows(rng: np.random.Generator) -> No
     plt.close(ax.figure)
 
 
+@pytest.mark.parametrize(
+    "side",
+    [np.array([np.nan, 1.0]), np.array([None, "a"], object), np.array(["NaT", "2020"], "M8[D]")],
+)
+def test_a_row_without_a_group_is_refused(side: Any, rng: np.random.Generator) -> None:
+    """NaN was a group of "0 rows; nan%", and None a TypeError of NumPy."""
+    wrong, by = rng.normal(size=60), np.tile(side, 30)
+    with pytest.raises(ValueError, match=r"by holds 30 missing labels, the first at row 0, and"):
+        rs.plot.coverage(wrong, np.ones(60), by=by)
+    named = pd.Series(by, dtype=object).fillna("none")
+    assert len(rs.plot.coverage(wrong, np.ones(60), by=named).lines) == 3
+    gaps = np.where(np.arange(60) % 2, wrong, np.nan)  # such rows are left out anyway
+    assert "30 rows" in str(rs.plot.coverage(gaps, np.ones(60), by=by).lines[1].get_label())
+    plt.close("all")
+
+
+def test_groups_of_several_types_have_a_curve_each(rng: np.random.Generator) -> None:
+    by = np.tile(np.array([1, "a"], object), 30)
+    lines = rs.plot.coverage(rng.normal(size=60), np.ones(60), by=by).lines
+    assert [str(line.get_label()).partition(":")[0] for line in lines[1:]] == ["1", "a"]
+    plt.close("all")
+
+
 def test_one_gross_error_does_not_ask_for_thousands_of_bars(rng: np.random.Generator) -> None:
     ax = rs.plot.histogram(np.r_[rng.normal(size=500), 1e9])
     assert len(ax.patches) == 100
