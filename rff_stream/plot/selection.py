@@ -193,11 +193,13 @@ def kernel_evidence(found: KernelComparison, ax: Axes | None = None) -> Axes:
     from matplotlib import colormaps
 
     shades = colormaps[VALUES](np.linspace(0.0, 0.92, len(found.kernels)))
+    order = np.argsort(found.length_scales)
     each = zip(found.kernels, below, found.error, shades, strict=True)
     for kernel, values, errors, shade in each:
         ax.errorbar(
-            found.length_scales, np.maximum(values, FLOOR), errors, color=shade, marker="o", ms=3,
-            lw=1.2, capsize=1.5, elinewidth=0.7, label=kernel_label(kernel),
+            found.length_scales[order], np.maximum(values, FLOOR)[order], errors[order],
+            color=shade, marker="o", ms=3, lw=1.2, capsize=1.5, elinewidth=0.7,
+            label=kernel_label(kernel),
         )  # fmt: skip
     label = f"highest: {kernel_label(found.kernels[k])}, length {found.length_scales[at]:.3g}"
     _star(ax, found.length_scales[at], FLOOR, label)

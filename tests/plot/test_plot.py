@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -420,6 +421,18 @@ def test_groups_of_several_types_have_a_curve_each(rng: np.random.Generator) -> 
     lines = rs.plot.coverage(rng.normal(size=60), np.ones(60), by=by).lines
     assert [str(line.get_label()).partition(":")[0] for line in lines[1:]] == ["1", "a"]
     plt.close("all")
+
+
+def test_evidence_is_drawn_along_the_length_scales_in_any_order(shelf: Shelf) -> None:
+    """The line went back and forth."""
+    mixed = [2, 0, 1]
+    own = {"length_scales": shelf.kernels.length_scales[mixed]}
+    for name in ("log_evidence", "error"):
+        own[name] = getattr(shelf.kernels, name)[:, mixed]
+    sorted_, other = (rs.plot.kernel_evidence(each, Figure().subplots()) for each in
+                      (shelf.kernels, replace(shelf.kernels, **own)))  # fmt: skip
+    for one, same in zip(sorted_.lines, other.lines, strict=True):
+        np.testing.assert_array_equal(same.get_xydata(), one.get_xydata())
 
 
 def test_one_gross_error_does_not_ask_for_thousands_of_bars(rng: np.random.Generator) -> None:
