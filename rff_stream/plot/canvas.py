@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,11 @@ BAND = 0.22
 
 LONG_LABELS = 40
 """Number of characters of all labels together above which they are drawn at an angle."""
+
+TICK_WIDTH = 24
+"""Characters of a line of a name beside an axis."""
+
+FEW_NAMES = 12  # along an axis of 4 inches each has room for two lines
 
 MOST_LABELS = 24  # under an axis of 6 inches, a quarter of an inch each
 DATA_ARRAY = "xarray.core.dataarray"
@@ -130,6 +135,37 @@ def wrap_label(text: str) -> str:
     return textwrap.fill(text, 34)
 
 
+def name_ticks(axis: Axis, places: Sequence[int], names: Sequence[str]) -> list[str]:
+    """Name places along an axis, on short lines; returns what is written there.
+
+    Of names that need more than two lines, or one where there are many names, both ends are
+    written: beside the whole of them the axes would have no room. Names that are alike at both
+    ends are written in full.
+    """
+    lines = 2 if len(names) <= FEW_NAMES else 1
+    written = [_short(name, lines) for name in names]
+    if len({*written}) < len({*names}):
+        written = [wrap_label(name) for name in names]
+    axis.set_ticks(places, written)
+    if any("\n" in label for label in written):
+        axis.set_tick_params(labelsize="x-small")
+    return written
+
+
+def _short(name: str, lines: int) -> str:
+    """A name on one line or two, or both of its ends."""
+    whole = textwrap.wrap(name, TICK_WIDTH)
+    if len(whole) <= lines:
+        return "\n".join(whole)
+    half = TICK_WIDTH * lines // 2
+    return f"{name[: half - 1]}…" + "\n" * (lines - 1) + name[-half:].lstrip()
+
+
+def line_width(labels: Iterable[str]) -> int:
+    """Characters of the longest lines of labels, all together."""
+    return sum(max(map(len, label.split("\n"))) for label in labels)
+
+
 def colour_bar(ax: Axes, drawn: Any, label: str) -> None:
     """A colour bar beside the axes; it ends in a point where values lie beyond its colours."""
     from matplotlib.colors import LogNorm
@@ -163,9 +199,8 @@ def axis_label(name: str, unit: str = "") -> str:
 def fold_labels(ax: Axes, labels: Sequence[str]) -> None:
     """Labels of bars along x: at most 24 of them, leaning where they would touch."""
     step = -(-len(labels) // MOST_LABELS)
-    shown = list(labels)[::step]
-    ax.set_xticks(range(0, len(labels), step), shown)
-    if sum(map(len, shown)) > LONG_LABELS:
+    shown = name_ticks(ax.xaxis, range(0, len(labels), step), labels[::step])
+    if line_width(shown) > LONG_LABELS:
         ax.tick_params(axis="x", rotation=45)
         for text in ax.get_xticklabels():
             text.set_horizontalalignment("right")

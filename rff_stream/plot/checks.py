@@ -24,6 +24,7 @@ from rff_stream.plot.canvas import (
     in_one_order,
     known_rows,
     legend,
+    name_ticks,
 )
 from rff_stream.plot.fits import coastlines
 
@@ -301,8 +302,9 @@ def confusion(scores: ClassScores, ax: Axes | None = None) -> Axes:
     ax, names = axes(ax), [str(label) for label in scores.labels]
     drawn = ax.imshow(share, cmap=VALUES, vmin=0, vmax=1)
     many = len(names) > MOST_WRITTEN
-    ax.set_xticks(range(len(names)), names, rotation=90 if many or max(map(len, names)) > 4 else 0)
-    ax.set_yticks(range(len(names)), names)
+    for axis in (ax.xaxis, ax.yaxis):
+        name_ticks(axis, range(len(names)), names)
+    ax.tick_params(axis="x", labelrotation=90 if many or max(map(len, names)) > 4 else 0)
     if many:
         ax.tick_params(labelsize="xx-small")
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rff_stream.errors import takes
-from rff_stream.plot.canvas import DIFFERENCES, MOST_LABELS, axes, colour_bar
+from rff_stream.plot.canvas import DIFFERENCES, MOST_LABELS, axes, colour_bar, name_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +57,7 @@ def metric(found: GradientProducts | Directions, ax: Axes | None = None) -> Axes
         directions.vectors[rows, :count], cmap=DIFFERENCES, norm=TwoSlopeNorm(0, -1, 1),
         aspect="auto", interpolation="nearest",
     )  # fmt: skip
-    ax.set_yticks(range(len(rows)), [directions.inputs[j] for j in rows])
+    name_ticks(ax.yaxis, range(len(rows)), [directions.inputs[j] for j in rows])
     ax.set_xticks(range(count), [f"{share:.3g} %" for share in 100 * shares[:count]])
     ax.set(xlabel="share of each direction in the squared slope")
     colour_bar(ax, drawn, "part of the input, over its deviation")

@@ -435,6 +435,38 @@ def test_evidence_is_drawn_along_the_length_scales_in_any_order(shelf: Shelf) ->
         np.testing.assert_array_equal(same.get_xydata(), one.get_xydata())
 
 
+LONG = ("mean surface downwelling shortwave radiation flux", "short",
+        "total_precipitation_of_the_last_twenty_four_hours_in_millimetres",
+        "mean surface downwelling longwave radiation flux")  # fmt: skip
+
+NAMED: dict[str, Draw] = {
+    "sensitivity": lambda s, ax: rs.plot.sensitivity(s.sobol, LONG[:2], ax),
+    "relevance": lambda s, ax: rs.plot.relevance(replace(s.relevance, inputs=LONG[:2]), ax),
+    "dependence": lambda s, ax: rs.plot.dependence(
+        {f"{a}, {b}": s.hsic[0] for a in LONG for b in LONG if a < b}, ax
+    ),
+    "confusion": lambda s, ax: rs.plot.confusion(replace(s.scores, labels=LONG[2:]), ax),
+    "residuals": lambda s, ax: rs.plot.residuals(
+        s.plane, dict(zip(LONG, s.folds.values(), strict=True)), ax
+    ),
+    "metric": lambda s, ax: rs.plot.metric(
+        replace(rs.inspect.gradient_outer_product(s.plane).directions(), inputs=LONG[2:]), ax
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_long_names_leave_room_for_the_axes(name: str, shelf: Shelf) -> None:
+    """The axes were a stripe, or nothing: "axes sizes collapsed to zero"."""
+    figure = Figure(figsize=(5, 3.6), layout="constrained")
+    ax = NAMED[name](shelf, figure.subplots())
+    FigureCanvasAgg(figure).draw()
+    assert min(ax.get_window_extent().size / figure.bbox.size) > 0.35
+    ticks = [*ax.get_xticklabels(), *ax.get_yticklabels()]
+    shown = [text.get_text() for text in ticks if any(each.isalpha() for each in text.get_text())]
+    assert len({*shown}) == (len(shown) if name != "confusion" else 2)
+
+
 def test_one_gross_error_does_not_ask_for_thousands_of_bars(rng: np.random.Generator) -> None:
     ax = rs.plot.histogram(np.r_[rng.normal(size=500), 1e9])
     assert len(ax.patches) == 100
