@@ -42,6 +42,8 @@ BINS = 12
 EXTREME = 0.99
 """Share of the errors inside the limits of the colours of a map."""
 
+POLE = 90  # degrees of latitude
+
 MOST_BARS = 100
 """Most bars of a histogram: one error that is 1e4 times as large as others asked for 28,000."""
 
@@ -258,7 +260,8 @@ def error_map(
     Raises
     ------
     ValueError
-        If no row has all of them, or for arrays of other dimensions, coordinates or indexes.
+        If no row has all of them, for latitudes beyond a pole, or for arrays of other dimensions,
+        coordinates or indexes.
 
     Examples
     --------
@@ -272,6 +275,11 @@ def error_map(
     TEXT.check("label", label)
     truth().check("coasts", coasts)
     _, (x, y, values) = known_rows(longitude=longitude, latitude=latitude, residuals=residuals)
+    if (beyond := y[np.abs(y) > POLE]).size:
+        raise ValueError(
+            f"latitude holds {beyond[0]:g}, but latitudes are from -{POLE} to {POLE} degrees. "
+            "Correct it, or give longitudes first: error_map(longitude, latitude, residuals)."
+        )
     largest = float(np.quantile(np.abs(values), EXTREME)) or 1.0
     ax = axes(ax)
     order = np.argsort(np.abs(values))  # large errors on top

@@ -63,12 +63,14 @@ SURFACE_POINTS = 120
 """Along each of two inputs."""
 
 PLACES = Rule(
-    "an array of numbers (m,)",
+    "an array of finite numbers (m,)",
     lambda value: bool(array_shape(value)),
     lambda value: 0 not in (array_shape(value) or ()),
     optional=True,
 )
 """Of any shape: a column is a row of places, too."""
+
+FINITE = replace(PLACES, holds=lambda value: bool(np.isfinite(value).all()))
 
 CENTER = number("a finite number", lambda value: bool(-np.inf < value < np.inf), optional=True)
 
@@ -91,7 +93,7 @@ def curve(
         Fitted on one input. Of a classifier the scores are drawn, without rows.
     ax : Axes, optional
     at : (m,) array, optional
-        Where to evaluate, times as in ``predict``; by default the range of the row sample.
+        Where to evaluate, finite numbers or times; by default the range of the row sample.
     data : (x, y), optional
         Points to show, x as in predict or (m,); by default the row sample.
     target : int
@@ -102,7 +104,7 @@ def curve(
     Raises
     ------
     ValueError
-        For other than one input, or ``data`` of a classifier.
+        For other than one input, places that are not finite, or ``data`` of a classifier.
     ModelError
         If the model fits no function of rows.
     """
@@ -133,7 +135,7 @@ def curve(
             _band(ax, x, mean, reach, opacity, f"{format_share(coverage)} of {what}")
     if len(points[0]):
         ax.plot(*points, ".", color=GREY, ms=3, alpha=0.6, zorder=1, label="rows")
-    ax.plot(x, mean, color=COLOURS[0], label=f"fit, R = {model.features_.n_components}")
+    _line(ax, x, mean, label=f"fit, R = {model.features_.n_components}")
     ax.set(xlabel=input_label(model, 0), ylabel=label)
     legend(ax)
     return ax
@@ -143,9 +145,16 @@ def _points(model: Any, at: Array | None) -> Float64:
     """Where a function of one input is drawn (m,): ``at``, or the range of the row sample."""
     PLACES.check("at", at)
     if at is not None:
-        return np.sort(values_of_input(model, 0, at))
+        places = np.sort(values_of_input(model, 0, at))
+        FINITE.check("at", places)
+        return places
     low, high = box_of(model)[:, 0].tolist()
     return np.linspace(low, high, CURVE_POINTS)
+
+
+def _line(ax: Axes, x: Float64, y: Float64, **choices: Any) -> None:
+    """A function along one input; a dot where there is one place, such as that of a constant."""
+    ax.plot(x, y, "-" if len(x) > 1 else "o", color=COLOURS[0], **choices)
 
 
 def _band(ax: Axes, x: Float64, mean: Float64, reach: Float64, opacity: float, label: str) -> None:
@@ -200,7 +209,7 @@ def slope(
         reach = ndtri(0.5 + coverage / 2) * std
         _band(ax, x, mean, reach, BAND, f"{format_share(coverage)} of the slope")
     ax.axhline(0, color=GREY, lw=0.8)
-    ax.plot(x, mean, color=COLOURS[0], label=f"slope of the fit, R = {features.n_components}")
+    _line(ax, x, mean, label=f"slope of the fit, R = {features.n_components}")
     ax.set(xlabel=input_label(model, 0), ylabel=_slope_label(model, target))
     legend(ax)
     return ax
@@ -251,7 +260,7 @@ def partial_dependence(
         return ax
     index, order = model.columns_.inputs.index(name), np.argsort(values)
     values, mean = values[order], mean[order]
-    ax.plot(values, mean[:, target], color=COLOURS[0])
+    _line(ax, values, mean[:, target])
     deciles = np.quantile(sample_of(model)[0][:, index], np.linspace(0.1, 0.9, 9))
     shown = deciles[(deciles >= values[0]) & (deciles <= values[-1])]
     ax.plot(shown, np.zeros(len(shown)), "|", color=GREY, ms=9, mew=1,

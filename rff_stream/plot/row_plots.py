@@ -258,7 +258,7 @@ def components(shares: Any, ax: Axes | None = None) -> Axes:
     Raises
     ------
     ValueError
-        If the shares are no row of numbers.
+        If the shares are no row of numbers, or one is negative.
     """
     found = getattr(shares, "explained_variance_ratio_", shares)
     if hasattr(shares, "_require_fit"):
@@ -268,6 +268,11 @@ def components(shares: Any, ax: Axes | None = None) -> Axes:
             f"shares have shape {np.shape(found)}, but a share is one number. Give (K,)."
         )
     every = same_rows(shares=found)[0]
+    if (least := np.nanmin(every)) < 0:
+        raise ValueError(
+            f"shares hold {least:.3g}, but a share of a variance is ≥ 0. Give "
+            "explained_variance_ratio_ of a KernelPCA."
+        )
     values = every[:MOST_BARS]
     ax, places = axes(ax), np.arange(1, len(values) + 1)
     ax.bar(places, values, color=COLOURS[5], label="of this component")

@@ -467,6 +467,28 @@ def test_long_names_leave_room_for_the_axes(name: str, shelf: Shelf) -> None:
     assert len({*shown}) == (len(shown) if name != "confusion" else 2)
 
 
+def test_a_function_at_one_place_is_a_dot(shelf: Shelf) -> None:
+    """A line between one place and nothing was an empty picture."""
+    for ax in (
+        rs.plot.partial_dependence(shelf.plane, "x0", grid=[0.7]),
+        rs.plot.curve(shelf.line, at=[0.7]),
+        rs.plot.slope(shelf.line, at=[0.7]),
+    ):
+        assert [line.get_marker() for line in ax.lines if 0.7 in line.get_xdata()][:1] == ["o"]
+    plt.close("all")
+
+
+def test_values_that_no_picture_can_show_are_refused(shelf: Shelf) -> None:
+    for draw in (rs.plot.curve, rs.plot.slope):
+        for at in ([1.0, np.nan], [-np.inf, 0]):
+            with pytest.raises(ValueError, match=r"at=.* must be an array of finite numbers"):
+                draw(shelf.line, at=at)
+    with pytest.raises(ValueError, match=r"latitude holds 170, but latitudes are from -90 to 90"):
+        rs.plot.error_map([10, 20], [170, 80], [1, 2], coasts=False)
+    with pytest.raises(ValueError, match=r"shares hold -0\.2, but a share of a variance is ≥ 0"):
+        rs.plot.components([0.9, -0.2])
+
+
 def test_one_gross_error_does_not_ask_for_thousands_of_bars(rng: np.random.Generator) -> None:
     ax = rs.plot.histogram(np.r_[rng.normal(size=500), 1e9])
     assert len(ax.patches) == 100
