@@ -288,7 +288,7 @@ def sobol_indices(model: Any, *, size: int = 8192, random_state: int = 0) -> Sob
     -------
     SobolIndices
         ``first`` and ``total`` (d, T) with their standard errors, of the ``inputs`` (d names);
-        NaN for a constant function. :func:`rff_stream.plot.sensitivity` draws them.
+        NaN for a constant function, with a warning. :func:`rff_stream.plot.sensitivity` draws them.
 
     References
     ----------
@@ -307,9 +307,24 @@ def sobol_indices(model: Any, *, size: int = 8192, random_state: int = 0) -> Sob
     replace(SEED_NUMBER, optional=True).check("random_state", random_state)
     function, rows = gradients.function_of(model), _sample_of(model)
     inputs = places_by_variable(model._require_fit().columns.inputs)
-    return sensitivity.sobol_indices(
+    found = sensitivity.sobol_indices(
         function, rows, size=size, random_state=random_state, inputs=inputs
     )
+    _warn_of_constants(found, model)
+    return found
+
+
+def _warn_of_constants(found: SobolIndices, model: Any) -> None:
+    """Say which functions are constant: their indices are shares of nothing."""
+    constant = np.flatnonzero(found.variance == 0).tolist()
+    if constant:
+        classes, targets = getattr(model, "classes_", ()), model.columns_.targets
+        names = classes if len(classes) == len(found.variance) else targets
+        words = list_names(names[each] for each in constant)
+        warn(
+            f"The fit of {words} has one value at all places, so its variance is 0 and its indices "
+            "are NaN: no input has a share of nothing. Leave this target out."
+        )
 
 
 @takes(MODELS, remedy="Give a fitted model.")

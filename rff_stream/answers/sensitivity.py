@@ -137,7 +137,8 @@ def _one(
         of_mixed = function(mixed)
         first[j] = ((of_b - centre) * (of_mixed - of_a)).mean(axis=0)
         total[j] = ((of_a - of_mixed) ** 2).mean(axis=0) / 2
-    return np.concatenate([of_a, of_b]).var(axis=0), first, total
+    apart = np.concatenate([of_a, of_b]) - of_a[0]  # of a constant exactly 0: its mean is rounded
+    return apart.var(axis=0), first, total
 
 
 def _at_quantiles(ordered: Sequence[_Ordered], shares: Float64) -> Float64:

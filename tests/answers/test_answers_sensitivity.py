@@ -18,6 +18,7 @@ from rff_stream.answers.sensitivity import (
     redrawn_variance,
     sobol_indices,
 )
+from rff_stream.errors import NumericalWarning
 from rff_stream.moments.accumulate import accumulate
 from rff_stream.predictors import LinearPredictor
 
@@ -108,6 +109,17 @@ def test_sobol_indices_of_a_fitted_model(rng):
     parts = np.var(np.sin(X[:, 0])), np.var(0.5 * X[:, 1])
     np.testing.assert_allclose(found.first[:2, 0], parts / np.sum(parts), atol=0.03)
     assert found.total[2, 0] < 0.01
+
+
+def test_a_constant_target_has_no_indices_and_a_warning_says_so(rng):
+    """They were NaN without a word, or 0 where the mean of the constant was rounded."""
+    x = rng.uniform(size=(300, 2))
+    model = rs.KernelRidge(n_components=32, random_state=0, progress=False)
+    with pytest.warns(NumericalWarning, match="Target y1 is constant"):
+        model.fit(x, np.column_stack([x[:, 0], np.full(300, 3.3)]))
+    with pytest.warns(NumericalWarning, match=r'The fit of "y1" has one value .* Leave this'):
+        found = rs.inspect.sobol_indices(model, size=256)
+    assert np.isnan(found.total[:, 1]).all() and np.isfinite(found.total[:, 0]).all()
 
 
 def test_partial_dependence_is_scikit_learns(rng):
