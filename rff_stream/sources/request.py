@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -48,7 +49,7 @@ class Comparison:
 
     name: str  # column, for messages
     op: str  # {"<", "<=", ">", ">=", "==", "!="}
-    value: Any  # str or number: times as ISO text
+    value: Any  # str or number: times as ISO text, spans in days
     accessor: Convert  # applied first: the accessor of a virtual name
 
     def __call__(self, values: Array) -> Array:
@@ -84,20 +85,50 @@ def comparison(
 ) -> Comparison:
     """A comparison that is possible for values of this dtype (that which ``accessor`` gives).
 
-    Raises DataError: the operator is not known, or the value is no number or no time.
+    Raises DataError: the operator is not known, or the value is none of this dtype.
     """
     if op not in OPERATORS:
         raise DataError(
             f"where {name!r} {op!r}: the operator is one of {list_names(OPERATORS, 'or')}."
         )
     try:
-        Comparison(name, op, value, Numbers())(np.zeros(1, dtype))
+        plain = plain_value(value)
+        Comparison(name, op, plain, Numbers())(np.zeros(1, dtype))
     except (TypeError, ValueError) as cause:
         raise DataError(
             f"where {name} {op} {value!r} cannot be compared: {name!r} has dtype {dtype}. Give "
-            f'a number, or a time as ISO text such as "2015-06-01" ({cause}).'
+            f"{COMPARED_WITH.get(dtype.kind, 'a number')} ({cause})."
         ) from cause
-    return Comparison(name, op, value, accessor)
+    return Comparison(name, op, plain, accessor)
+
+
+COMPARED_WITH = {
+    "M": 'a time as ISO text such as "2015-06-01"',
+    "m": 'a number of days, or a span such as np.timedelta64(36, "h")',
+}
+"""What values of these kinds of dtype are compared with."""
+
+
+def plain_value(value: Any) -> Any:
+    """The value of a condition as text or a number: a time as precise as it is, a span in days."""
+    if isinstance(value, np.timedelta64 | timedelta):
+        return float(Days()(np.asarray(value, "timedelta64")))
+    if isinstance(value, np.datetime64):
+        return str(value)
+    if isinstance(value, datetime):
+        if value.tzinfo is not None:
+            value = value.astimezone(UTC).replace(tzinfo=None)
+        return value.isoformat(timespec="microseconds")
+    if hasattr(value, "isoformat"):  # a date, or a time of another calendar
+        return value.isoformat()
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def plain_condition(condition: Any) -> Any:
+    """A condition that a model can keep, whatever kind of time it holds."""
+    if isinstance(condition, HoldOut) or not is_several(condition) or len(condition) != 3:
+        return condition
+    return (*condition[:2], plain_value(condition[2]))
 
 
 COLUMN = Rule("the name of a column of labels", is_string, optional=True)
@@ -262,7 +293,8 @@ class Selection:
     @property
     def lasting(self) -> Self:
         """What later rows are chosen by, too: dimensions, conditions and the columns of labels."""
-        return type(self)(dim=self.dim, where=self.where, by=self.by)
+        where = tuple(plain_condition(each) for each in self.where)
+        return type(self)(dim=self.dim, where=where, by=self.by)
 
     @property
     def arguments(self) -> dict[str, Any]:

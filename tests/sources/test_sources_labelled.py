@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import dask.array as da
@@ -329,6 +330,40 @@ def test_conditions_that_cannot_be_compared_are_refused():
         open_source(cube(), "t", where=[("time", "<", "soon")])
     with pytest.raises(DataError, match="the operator is one of"):
         open_source(cube(), "t", where=[("time", "~", "2000")])
+    for value in (18628, np.timedelta64(9, "D")):  # a number was given: that is no remedy
+        with pytest.raises(DataError, match=r"datetime64.* Give a time as ISO text such as"):
+            open_source(cube(), "t", where=[("time", "<", value)])
+    with pytest.raises(DataError, match=r"dtype float64\. Give a number \("):
+        open_source(cube(), "t", where=[("lat", "<", "2000-01")])
+    spans = cube().assign(age=("time", np.arange(12).astype("timedelta64[h]")))
+    for value in ("100h", np.timedelta64(1, "Y")):
+        with pytest.raises(DataError, match=r"Give a number of days, or a span such as np\.time"):
+            open_source(spans, "t", where=[("age", "<", value)])
+
+
+@pytest.mark.parametrize("span", [np.timedelta64(6, "h"), timedelta(hours=6), 0.25])
+@pytest.mark.parametrize("unit", ["h", "ns"])
+def test_spans_of_time_are_compared_with_spans(span, unit):
+    """They were compared with a number of days alone."""
+    ages = np.arange(12).astype("timedelta64[h]").astype(f"timedelta64[{unit}]")
+    source = open_source(cube().assign(age=("time", ages)), "t", where=[("age", "<=", span)])
+    assert read(source).keep.sum() == 7 * 20
+
+
+@pytest.mark.parametrize(
+    ("value", "days"),
+    [(np.datetime64("2000-01-10"), 10), (date(2000, 1, 10), 10), (datetime(2000, 1, 10), 9.5),
+     (datetime(2000, 1, 10, tzinfo=UTC), 9.5), (np.datetime64("2000-01", "M"), 12)],
+)  # fmt: skip
+def test_a_model_keeps_a_condition_of_any_kind_of_time(value, days, tmp_path):
+    """Such a model could not be saved: JSON knows no times. Each compares at its precision."""
+    data = xr.Dataset({"u": ("time", np.arange(24.0) % 5), "t": ("time", np.arange(24.0))})
+    data = data.assign_coords(time=np.datetime64("2000-01-01") + 12 * np.arange(24).astype("m8[h]"))
+    model = rs.KernelRidge(n_components=8, random_state=0, progress=False)
+    model.fit(data, "t", inputs=["u"], where=[("time", "<=", value)])
+    model.save(tmp_path / "m.zarr", moments=True)
+    assert rs.load(tmp_path / "m.zarr").score(data) == model.score(data)
+    assert model.n_rows_ == 2 * days
 
 
 def test_holdout_by_year_and_labels_by_virtual_names():
