@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
-from rff_stream.cli import arguments
+from rff_stream.cli import arguments, tables
 from rff_stream.cli.arguments import Machine, RowOptions, computing
 from rff_stream.cli.output import Facts, Line, number, numbers, show
 
 if TYPE_CHECKING:
     from rff_stream.answers.maximum_mean_discrepancy import TwoSample
     from rff_stream.moments import Moments
+    from rff_stream.sources.data_files import DataFile
 
 inputs = click.option(
     "--inputs", type=arguments.names, metavar="A,B,C",
@@ -27,7 +29,14 @@ ALARM = 5
 """Exit code of an alarm."""
 
 model = click.option("--model", metavar="M.zarr", help="Where the model is written.")
-output = click.option("--output", metavar="OUT.zarr", help="Where the results are written.")
+output = click.option(
+    "--output", metavar="OUT",
+    help="Where the results are written: .zarr, or of a table .parquet, .arrow or .csv.",
+)  # fmt: skip
+keep = click.option(
+    "--keep", type=arguments.names, metavar="A,B",
+    help="Columns of a table that stand before the results of each row, such as id,date.",
+)  # fmt: skip
 at = click.option(
     "--at", "places", type=arguments.place, metavar="OTHER", help="Rows to evaluate; default DATA."
 )
@@ -60,34 +69,35 @@ def kernel(default: str) -> Callable[[arguments.Command], arguments.Command]:
 @at
 @model
 @output
+@keep
 @arguments.machine
 @arguments.seed
 @arguments.overwrite
 @arguments.as_json
 def density(
     data: str, chosen: RowOptions, bandwidth: Any, kernel: str, n_components: int,
-    places: str | None, model: str | None, output: str | None, machine: Machine, seed: int,
-    overwrite: bool, as_json: bool,
+    places: str | None, model: str | None, output: str | None, keep: tuple[str, ...] | None,
+    machine: Machine, seed: int, overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Fit a kernel density from one read of DATA.
 
     With --output, also writes the density of every row, its standard errors, and whether it is
-    below its own error. Values are NaN where an input is missing.
+    below its own error. Values are NaN where an input is missing. For a table and an OUT that is
+    a table, rows are written as predict writes them. Of arrays and tables OUT.zarr is an array of
+    rows, with an attribute "columns".
     """
     import rff_stream as rs
-    from rff_stream.cli import products
+    from rff_stream.answers.density import DensityEstimate
 
     choices: dict[str, Any] = {"kernel": kernel, "n_components": n_components}
     choices |= {"memory": machine.memory, "random_state": seed, **chosen.missing}
     made = rs.KernelDensity(bandwidth, **choices)
 
-    def answers(fitted: Any, places: Any, options: Any) -> Any:
-        found = fitted.density(places, storage_options=options)
-        return found if hasattr(found, "data_vars") else products.stack_columns(found)
+    def of_rows(rows: Any, options: Any) -> Any:
+        return made.density(rows, storage_options=options)
 
-    facts, lines = fitted_and_written(
-        made, data, chosen, machine, seed, (model, output, overwrite), places, answers
-    )
+    written = Written(model, output, overwrite, keep, DensityEstimate._fields, of_rows)
+    facts, lines = fitted_and_written(made, data, chosen, machine, seed, written, places)
     scale, share = made.bandwidth_, below_error(made)
     facts |= {"bandwidth": scale, "n_components": made.features_.n_components}
     facts["below_error"] = share
@@ -120,6 +130,7 @@ def below_error(made: Any) -> float:
 @at
 @model
 @output
+@keep
 @arguments.machine
 @arguments.seed
 @arguments.overwrite
@@ -127,15 +138,17 @@ def below_error(made: Any) -> float:
 def novelty(
     data: str, chosen: RowOptions, contamination: float, length_scale: Any, kernel: str,
     n_components: int, whitened: bool, exact: bool, places: str | None, model: str | None,
-    output: str | None, machine: Machine, seed: int, overwrite: bool, as_json: bool,
+    output: str | None, keep: tuple[str, ...] | None, machine: Machine, seed: int, overwrite: bool,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Find rows of DATA that are unlike the others, from one read.
 
     With --output, also writes the score of every row (larger: like the others) and its label
-    (−1: novel). Scores are NaN where an input is missing.
+    (−1: novel). Scores are NaN where an input is missing. For a table and an OUT that is a table,
+    rows are written as predict writes them. Of arrays and tables OUT.zarr is an array of rows,
+    with an attribute "columns".
     """
     import rff_stream as rs
-    from rff_stream.cli import products
 
     choices: dict[str, Any] = {"kernel": kernel, "n_components": n_components, "whitened": whitened}
     choices |= {"memory": machine.memory, "random_state": seed, **chosen.missing}
@@ -144,16 +157,15 @@ def novelty(
         contamination, length_scale=length_scale, threshold=threshold, **choices
     )
 
-    def answers(fitted: Any, places: Any, options: Any) -> Any:
-        score = fitted.score_samples(places, storage_options=options)
-        label = (score >= fitted.offset_) * 2 - 1 + 0 * score
+    def of_rows(rows: Any, options: Any) -> Any:
+        score = made.score_samples(rows, storage_options=options)
+        label = (score >= made.offset_) * 2 - 1 + 0 * score
         if hasattr(score, "to_dataset"):
             return score.to_dataset(name="score").assign(label=label)
-        return products.stack_columns((score, label))
+        return score, label
 
-    facts, lines = fitted_and_written(
-        made, data, chosen, machine, seed, (model, output, overwrite), places, answers
-    )
+    written = Written(model, output, overwrite, keep, ("score", "label"), of_rows)
+    facts, lines = fitted_and_written(made, data, chosen, machine, seed, written, places)
     facts |= {"threshold": made.offset_, "length_scale": made.length_scale_}
     lines.insert(2, ("threshold", f"{number(made.offset_)}: {contamination:.3g} of the rows below"))
     show({"command": "novelty", "data": data, **facts}, lines, as_json)
@@ -323,40 +335,81 @@ def of_drift(found: Mapping[Any, TwoSample]) -> tuple[Facts, list[Line]]:
     return facts, lines
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Where a model and its answers are written, and what these are."""
+
+    model: str | None
+    output: str | None
+    overwrite: bool
+    keep: tuple[str, ...] | None  # columns of a table
+    names: tuple[str, ...]  # of the answers
+    of_rows: Callable[[Any, Any], Any]
+    """Rows and storage options -> a Dataset of labelled rows, or a column for each name."""
+
+    def check(self, data: str, at: str, options: Any) -> list[DataFile]:
+        """Refuse places that are taken, before anything is read; the files of a table."""
+        from rff_stream.cli import products
+
+        products.check_free(self.model, self.overwrite, data, at)
+        read = [data, at, *([] if self.model is None else [self.model])]
+        if self.output is not None and tables.is_table(self.output):
+            files = tables.files_to_predict(at, self.output, options)
+            tables.check_table(files, self.output, self.overwrite, *read)
+            return files
+        if self.keep is not None:
+            raise tables.keeps_nothing(self.keep, self.output)
+        if self.output is not None:
+            products.check_output(self.output, self.overwrite, *read, storage_options=options)
+        return []
+
+    def write_table(self, made: Any, files: Sequence[DataFile], options: Any) -> None:
+        """Write the answers of a table, row by row and file by file."""
+
+        def values(table: Any) -> list[Any]:
+            return [np.asarray(column) for column in self.of_rows(table, None)]
+
+        output = str(self.output)
+        request = tables.TableRequest(values, self.names, made.columns_.inputs, self.keep or ())
+        path = tables.check_table(files, output, self.overwrite)
+        tables.write_tables(files, request, path, output, self.overwrite, options)
+
+    def write_zarr(self, path: str, at: str, options: Any) -> None:
+        """Write the answers block by block."""
+        from rff_stream.cli import products
+
+        found = self.of_rows(arguments.open_data(at), options)
+        products.write_predictions(
+            found if hasattr(found, "data_vars") else products.stack_columns(found), path,
+            str(self.output), overwrite=self.overwrite, storage_options=options,
+            columns=self.names,
+        )  # fmt: skip
+
+
 def fitted_and_written(
-    made: Any, data: str, chosen: RowOptions, machine: Machine, seed: int,
-    written: tuple[str | None, str | None, bool], places: str | None, answers: Any,
+    made: Any, data: str, chosen: RowOptions, machine: Machine, seed: int, written: Written,
+    places: str | None,
 ) -> tuple[Facts, list[Line]]:  # fmt: skip
     """Fit, save and answer; what to say about it."""
     from rff_stream.cli import products
 
-    model, output, overwrite = written
-    read = [data, *([] if places is None else [places])]
-    products.check_free(model, overwrite, *read)
-    if output is not None:
-        products.check_output(
-            output,
-            overwrite,
-            *read,
-            *([] if model is None else [model]),
-            storage_options=chosen.storage_options,
-        )
+    at, options = places or data, chosen.storage_options
+    files = written.check(data, at, options)
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
         path = None
-        if output is not None:
-            path = stack.enter_context(products.destination(output, overwrite))
+        if written.output is not None and not files:
+            path = stack.enter_context(products.destination(written.output, written.overwrite))
         stack.enter_context(computing(machine))
         made.fit(**chosen.selection(arguments.open_data(data), seed).arguments)
         seconds = time.monotonic() - started
-        if model is not None:
-            made.save(model, overwrite=overwrite, storage_options=chosen.storage_options)
-        if path is not None and output is not None:
-            made.set_params(missing_rows="drop")  # a row without an input has no value
-            found = answers(made, arguments.open_data(places or data), chosen.storage_options)
-            products.write_predictions(
-                found, path, output, overwrite=overwrite, storage_options=chosen.storage_options
-            )
+        if written.model is not None:
+            made.save(written.model, overwrite=written.overwrite, storage_options=options)
+        made.set_params(missing_rows="drop")  # a row without an input has no value
+        if files:
+            written.write_table(made, files, options)
+        elif path is not None:
+            written.write_zarr(path, at, options)
     seen = made.n_rows_ + made.n_missing_
     facts = {"n_rows": made.n_rows_, "n_rows_seen": seen, "inputs": made.columns_.inputs}
     facts |= {"seconds": seconds, "fingerprint": made.features_.fingerprint}
@@ -366,7 +419,7 @@ def fitted_and_written(
         ("components", f"R = {made.features_.n_components}"),
         ("time", f"{seconds:.1f} s, {seen / seconds:,.0f} rows/s"),
     ]
-    for name, place in (("model", model), ("output", output)):
+    for name, place in (("model", written.model), ("output", written.output)):
         if place is not None:
             facts[name] = place
             lines.append((name, place))

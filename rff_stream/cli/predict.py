@@ -97,10 +97,7 @@ def predict(
         show({"command": "predict", "data": data, **facts}, lines, as_json)
         return
     if keep is not None:
-        raise click.UsageError(
-            f"--keep {','.join(keep)} names columns of a table, but {output} is no table. Give an "
-            "--output that ends in .parquet, .arrow or .csv."
-        )
+        raise tables.keeps_nothing(keep, output)
     products.check_output(output, overwrite, model, data, storage_options=storage_options)
     loaded = arguments.load_model(model, machine, storage_options=storage_options)
     loaded.set_params(missing_rows="drop")  # a row without an input has no prediction

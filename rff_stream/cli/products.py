@@ -65,14 +65,20 @@ def check_free(path: str | None, overwrite: bool, *read: str) -> None:
         check_target(place, overwrite, MODEL)
 
 
-def check_lasting(place: str) -> None:
+TABLE_OR_GRID = (
+    " That of a table may also end in .parquet, .arrow or .csv. In Python, "
+    "xarray.open_zarr(…).to_netcdf(…) makes a NetCDF file of that of a grid."
+)
+"""Other names of an output."""
+
+
+def check_lasting(place: str, remedy: str = "") -> None:
     """Refuse a place that ends with this command, and the name of a file of another format."""
     ending = PurePath(place).suffix
     if ending in OTHER_ENDINGS:
         raise click.UsageError(
             f"{redact_text(place)} ends in {ending}, but a Zarr store is written. Give a name that "
-            "ends in .zarr. In Python, xarray.open_zarr(…).to_netcdf(…) makes a NetCDF file of a "
-            "grid. Predictions of a table may end in .parquet, .arrow or .csv."
+            f"ends in .zarr.{remedy}"
         )
     if place.rpartition("::")[2].startswith("memory://"):
         raise ModelError(
@@ -85,7 +91,7 @@ def check_output(
     output: str, overwrite: bool, *read: str, storage_options: Mapping[str, Any] | None = None
 ) -> None:
     """Refuse a place that is read, taken, or no predictions; before anything is computed."""
-    check_lasting(output)
+    check_lasting(output, TABLE_OR_GRID)
     check_apart(output, *read)
     path = local_path(output)
     if path is not None:

@@ -59,6 +59,15 @@ def files_to_predict(data: str, output: str, storage_options: Any) -> list[DataF
     return files
 
 
+def keeps_nothing(keep: Sequence[str], output: str | None) -> click.UsageError:
+    """The error of columns that are to stand in what is no table."""
+    other = "no --output is given" if output is None else f"{redact_text(output)} is no table"
+    return click.UsageError(
+        f"--keep {','.join(keep)} names columns of a table, but {other}. Give an --output that "
+        "ends in .parquet, .arrow or .csv."
+    )
+
+
 def kind_of_output(files: Sequence[DataFile], output: str) -> OutputKind:
     """One file for one, a folder for several: how an earlier one is known."""
     end = Path(output).suffix.lower()

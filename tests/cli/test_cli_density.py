@@ -9,12 +9,14 @@ from typing import Any
 
 import click
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 import zarr
 from click.testing import CliRunner, Result
 
 import rff_stream as rs
+from rff_stream.answers.density import DensityEstimate
 from rff_stream.cli.density import density, drift, novelty
 from rff_stream.cli.program import Program
 
@@ -107,6 +109,46 @@ def test_answers_for_other_rows_and_plain_arrays(cli: Cli, tmp_path: Path) -> No
         result = cli(command, train, "--at", other, "--output", out)
         assert result.exit_code == 0, result.output
         assert zarr.open_array(out, mode="r").shape == (500, width)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_answers_for_a_table_are_a_table_with_its_columns(
+    cli: Cli, tmp_path: Path, ending: str
+) -> None:
+    """The refusal of a name in .csv advised one in .csv."""
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame({"id": range(300), "u": rng.normal(size=300), "v": rng.normal(size=300)})
+    frame.loc[7, "u"] = np.nan
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    read = pd.read_csv if ending == "csv" else pd.read_parquet
+    columns = {"density": [*DensityEstimate._fields], "novelty": ["score", "label"]}
+    for command, names in columns.items():
+        out = tmp_path / f"{command}.{ending}"
+        words = [command, tmp_path / "rows.csv", "--inputs", "u,v", "--missing-rows", "drop"]
+        facts_of(cli(*words, "--output", out, "--keep", "id", "--json"))
+        written = read(out)
+        assert [*written.columns] == ["id", *names]
+        assert [*written.id] == [*frame.id]
+        assert [*np.flatnonzero(written[names[0]].isna())] == [7]
+        again = cli(*words, "--output", out)
+        assert again.exit_code == 4 and "--overwrite" in again.stderr
+        store = cli(*words, "--output", tmp_path / f"{command}-{ending}.zarr")
+        assert store.exit_code == 0, store.output
+        array = zarr.open_array(tmp_path / f"{command}-{ending}.zarr", mode="r")
+        assert array.attrs["columns"] == names
+        np.testing.assert_allclose(array[:], written[names].astype(float), rtol=1e-6)
+
+
+def test_other_names_of_an_output_are_told(cli: Cli, data: Path, tmp_path: Path) -> None:
+    refused = cli("novelty", data, "--output", tmp_path / "scores.nc")
+    assert refused.exit_code == 2 and "That of a table may also end in .parquet" in refused.stderr
+    refused = cli("novelty", data, "--model", tmp_path / "model.csv")
+    assert refused.exit_code == 2 and "table" not in refused.stderr
+    for words in ([], ["--output", tmp_path / "scores.zarr"]):
+        refused = cli("novelty", data, "--keep", "id", *words)
+        assert refused.exit_code == 2 and "--keep id names columns of a table" in refused.stderr
+    refused = cli("novelty", data, "--output", tmp_path / "scores.csv")
+    assert refused.exit_code == 2 and "scores.csv is a table, and" in refused.stderr
 
 
 def test_drift_prints_a_table(cli: Cli, data: Path) -> None:
