@@ -122,10 +122,11 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
             Count all rows of X under this name. If the same rows come again, they are not
             counted; other rows under a known name are refused. Rows in memory need no name: those
             of a table or arrays that a fit, ``update`` or ``partial_fit`` got all together are
-            known by a hash of what counts of them, in any order, under any name. Two names that you
-            give are two batches, even of equal rows. Other rows of a fit are known by their files,
-            by the keys of their graph, or by their place along the first dimension: a cube that
-            comes again as a table is counted again.
+            known by a hash of what counts of them, in any order, under any name. Labelled data in
+            memory are known by one, too; give their new rows alone, under a name. Two names that
+            you give are two batches, even of equal rows. Other rows of a fit are known by their
+            files, by the keys of their graph, or by their place along the first dimension: a cube
+            that comes again as a table is counted again.
         by : str, optional
             Name of a column of labels: every label is a batch, and batches that are known are not
             counted again. 1 and 1.0 are one label. Reads X twice. A label that the fit met with

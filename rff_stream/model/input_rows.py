@@ -30,6 +30,7 @@ from rff_stream.sources.container_types import is_from, is_names, is_sparse
 from rff_stream.sources.levels import column_of_level
 from rff_stream.sources.missing import fill_alike, fill_missing, without_indicators
 from rff_stream.sources.protocol import Rows
+from rff_stream.sources.variables import is_loaded
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +48,11 @@ class Opened:
     def in_memory(self) -> bool:
         """Whether they came as an array or a table in memory."""
         return is_in_memory(self.X)
+
+    @property
+    def are_loaded(self) -> bool:
+        """Whether all values are in memory, of labelled data too: a hash of them tells rows."""
+        return self.in_memory or (kind_of(self.X) == "labelled" and is_loaded(self.source))
 
     @property
     def inputs(self) -> Any:

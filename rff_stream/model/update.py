@@ -512,16 +512,22 @@ class NewRowFinder:
         return Update((CountedBatch(id, groups, seen, Ledger((record,))),), growth.waiting)
 
     def read_batch(self, opened: Opened, data: Selection) -> Iterator[CountedBatch]:
-        """All rows, under their name; those in memory need none."""
+        """All rows, under their name; those in memory without named dimensions need none."""
         batch = self.later.batch
-        if batch is None and not opened.in_memory:
+        if batch is None and not opened.are_loaded:
             raise ModelError(
-                f"It is not known which rows of this {type(data.X).__name__} are new. "
-                "Open the data without chunks (a Zarr path, chunks=None), or name the rows: "
-                "batch=…."
+                f"It is not known which rows of this {type(data.X).__name__} are new: its values "
+                "are computed when they are read. Open the data without chunks (a Zarr path, "
+                "chunks=None), or name the rows: batch=…."
             )
         identity = RowIdentity.of(opened, data, self.ledger)
         if not identity.is_counted(self.ledger, batch):
+            if batch is None and not opened.in_memory:  # part of them may be what was counted
+                raise ModelError(
+                    f"It is not known which rows of this {type(data.X).__name__} are new: labelled "
+                    "data in memory are known all together, and these were not counted as they "
+                    "are. Give the new rows alone, under a name: batch=…."
+                )
             new = CountedBatch(batch or identity.content, {}, 0, identity.under(batch))
             grouped = self.fitted.labels_by is not None
             yield count_rows(self.recipe, self.fitted, opened, self.row, new, grouped=grouped)

@@ -558,6 +558,13 @@ def can_grow(source: Source) -> TypeGuard[VariablesSource]:
     return any(variable.is_stored for variable in source.variables)
 
 
+def is_loaded(source: Source) -> bool:
+    """Whether all values of a grid are in memory."""
+    if not isinstance(source, VariablesSource) or source.graph is not None:
+        return False
+    return not any(variable.is_stored for variable in source.variables)
+
+
 def costliest_bounds(
     variables: Sequence[Variable], dims: Sequence[str], shape: Sequence[int]
 ) -> tuple[tuple[int, ...], ...]:

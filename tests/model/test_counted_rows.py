@@ -353,6 +353,22 @@ def test_a_cube_that_comes_again_as_a_table_is_told():
         model.update(cube.to_dataframe().reset_index())
 
 
+def test_a_cube_in_memory_is_known_all_together():
+    """It was to be opened without chunks, which it had not; a part of it could count twice."""
+    cube = xr.Dataset({"y": (("a", "b"), np.arange(30.0).reshape(5, 6) ** 2)})
+    cube = cube.assign_coords(a=np.arange(5.0), b=np.arange(6.0))
+    model = ridge(n_components=16, features="whole", length_scale=1.0)
+    model.fit(cube, "y", inputs=["a", "b"])
+    assert model.update(cube).n_rows_ == 30
+    grown = xr.concat([cube, cube.assign_coords(a=cube.a + 5)], "a")
+    for other in (grown, cube.isel(a=slice(3))):
+        with pytest.raises(ModelError, match=r"these were not counted .* Give the new rows alone"):
+            model.update(other)
+    assert model.update(grown.isel(a=slice(5, 10)), batch="next").n_rows_ == 60
+    with pytest.raises(ModelError, match="its values are computed when they are read"):
+        model.update(cube.chunk())
+
+
 def test_growth_along_another_dimension_is_refused_with_its_reason(tmp_path):
     path, cube = tmp_path / "c.zarr", days(0, 4).transpose("lat", "time")
     cube.isel(time=slice(0, 3)).to_zarr(path, consolidated=False)
