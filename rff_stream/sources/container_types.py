@@ -137,10 +137,12 @@ def reached(path: str) -> Iterator[None]:
         ) from cause
 
 
-def missing_extra(path: str, cause: ImportError) -> DataError:
+def missing_extra(
+    path: str, cause: ImportError, error: type[RffStreamError] = DataError
+) -> RffStreamError:
     """The error of a URL whose file system is not installed, with the line that installs it."""
     extra = next((extra for name, extra in EXTRAS.items() if name in str(cause)), "all")
-    return DataError(
+    return error(
         f"{redact_url(path)} is on a file system whose package is not installed ({cause}). It "
         f"comes with an extra. Install it: pip install 'rff_stream[{extra}]'."
     )

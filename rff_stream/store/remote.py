@@ -14,6 +14,7 @@ import fsspec
 
 from rff_stream.errors import ModelError
 from rff_stream.remote_calls import answer_in_time, no_answer
+from rff_stream.sources.container_types import missing_extra
 from rff_stream.store.files import CLAIMS, damage
 from rff_stream.text_formatting import cause_words, hide_in, hide_options, redact_url
 
@@ -43,11 +44,14 @@ class RemoteFiles:
             hide_options(options | {**(storage_options or {})})
             options |= {"use_listings_cache": False, **(storage_options or {})}
             system, root = fsspec.core.url_to_fs(plain, **options)
-        except (ImportError, ValueError, TypeError, OSError) as error:
+        except ImportError as error:
+            raise missing_extra(url, error, ModelError) from (None if secret else error)
+        except (ValueError, TypeError, OSError) as error:
             hide_in(error)
             fact = f"{place} cannot be opened: {type(error).__name__}"
-            remedy = "Look at the URL, at storage_options and whether its package is installed."
-            raise ModelError(f"{fact}. {remedy}") from (None if secret else error)
+            raise ModelError(f"{fact}. Look at the URL and at storage_options.") from (
+                None if secret else error
+            )
         return cls(system, root, place, secret)
 
     def find(self, name: str, at_most: int) -> bytes | None:

@@ -306,6 +306,14 @@ def test_a_url_that_cannot_be_opened_says_so():
         load_model("nosuch://x/M.zarr")
 
 
+def test_a_url_whose_package_is_absent_names_it_as_that_of_data_does(monkeypatch):
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    for secret in ("", "KEY:SECRET@"):
+        with pytest.raises(ModelError, match=r"s3fs.*pip install 'rff_stream\[s3\]'") as raised:
+            load_model(f"s3://{secret}x/M.zarr")
+        assert "SECRET" not in str(raised.value)
+
+
 @pytest.mark.optional
 def test_empty_and_longer_objects_are_refused_by_name(s3):
     import s3fs
