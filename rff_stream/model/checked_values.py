@@ -16,7 +16,7 @@ from rff_stream.errors import DataError
 from rff_stream.label_forms import is_absent
 from rff_stream.sources import Selection, kind_of, table_of
 from rff_stream.sources.container_types import check_index, is_from, is_names, plain_array
-from rff_stream.sources.rows import Labels, check_ends
+from rff_stream.sources.rows import RULES, Labels, check_ends
 from rff_stream.sources.variables import typed_values
 
 Target = Literal["numbers", "labels", "none"]
@@ -229,10 +229,7 @@ def _remedy_for_missing(estimator: Any) -> Iterator[None]:
         found = re.match("Input [Xy] contains NaN", str(error))
         if found is None:
             raise
-        raise DataError(
-            f"{found[0]}. A row with a missing value cannot be used. Leave such rows out with "
-            'missing_rows="drop", or fill them before.'
-        ) from None
+        raise DataError(f"{found[0]}. {RULES['NaN']}") from None
 
 
 def _finite(estimator: Any) -> bool | str:

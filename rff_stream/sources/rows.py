@@ -481,7 +481,7 @@ class Rules:
             yield from name_rows(self.columns.weight, "negative", slab.w, negative)
         if slab.label is not None:
             absent = no_label(slab.label) & selected
-            yield from name_rows("the group label", "NaN", slab.label, absent)
+            yield from name_rows("the group label", "no label", slab.label, absent)
 
 
 def name_rows(
@@ -540,19 +540,26 @@ def keep_rows(slab: Slab, keep: Array) -> Rows:
     return Rows(slab.x[keep], slab.y[keep], w, keep, slab.start, label)
 
 
+LEAVE_OUT = (
+    'Leave such rows out with missing_rows="drop" (of a fitted model: '
+    'model.set_params(missing_rows="drop"))'
+)
+
 RULES = {
     "inf": "Infinite values (inf) have no place in a row. Correct them, or leave the rows "
     "out with `where`.",
     "large": "Squares and sums of such numbers leave the range of float64, and a fit would be "
     "wrong. Multiply the target by a constant, so that its scale is nearer to 1.",
     "negative": "A weight is positive, or 0 to leave its row out. Correct the weights.",
-    "NaN": "A row with a missing value cannot be used. Leave such rows out with "
-    'missing_rows="drop", or fill them before.',
+    "NaN": f"A row with a missing value cannot be used. {LEAVE_OUT}, or fill them before.",
+    "no label": f"A row without a label belongs to no group. {LEAVE_OUT}, or give them a label, "
+    'such as "none".',
 }
 
 
 def message(name: str, kind: str, count: int, box: str, first: str) -> str:
     """Fact with its value; rule; remedy."""
     words = {"negative": "negative weights", "large": f"values beyond ±{LARGEST:g}"}
+    words["no label"] = "NaN or None"
     found = words.get(kind, kind)
     return f"{name!r} holds {count} {found} in {box}, the first {first}. {RULES[kind]}"

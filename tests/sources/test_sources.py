@@ -378,6 +378,18 @@ def test_a_row_without_label_is_missing():
     assert found.keep.tolist() == [True, False]
 
 
+def test_the_remedy_for_a_missing_label_of_a_fitted_model_is_one_it_takes(rng):
+    """It was an argument that ``residuals`` does not have."""
+    x, label = rng.normal(size=(60, 1)), np.tile(np.array([None, "a"], object), 30)
+    model = rff_stream.KernelRidge(n_components=8, random_state=0, progress=False).fit(x, x[:, 0])
+    with pytest.raises(DataError, match=r"belongs to no group.*model\.set_params\(missing_rows="):
+        model.residuals(x, x[:, 0], by=label)
+    named = np.where(label == "a", label, "none")
+    assert [*model.residuals(x, x[:, 0], by=named)] == ["a", "none"]
+    model.set_params(missing_rows="drop")
+    assert [*model.residuals(x, x[:, 0], by=label)] == ["a"]
+
+
 def test_numpy_needs_no_other_package():
     code = (
         "import sys, numpy as np\n"
