@@ -292,10 +292,11 @@ class SourceBuilder:
         variable = found.variable
         for dim, size in zip(variable.dims, variable.shape, strict=True):
             if self.sizes.get(dim, size) != size:
+                other = ", or leave it out: inputs=[…]" if role == "input" else ""
                 raise DataError(
                     f"{variable.name!r} has {size} {dim}, but the others have "
                     f"{self.sizes[dim]}. X, y and weights must be equally long along every "
-                    f"sample dimension; select the rows that they share."
+                    f"sample dimension; select the rows that they share{other}."
                 )
         picks = self.picks(found)
         if at is None and len(picks) != 1:

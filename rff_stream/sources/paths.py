@@ -8,7 +8,7 @@ import os
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import zarr
@@ -19,6 +19,7 @@ from rff_stream.errors import DataError
 from rff_stream.remote_calls import answer_in_time
 from rff_stream.sources import arrays, labelled
 from rff_stream.sources.container_types import (
+    KindError,
     file_system_of,
     is_from,
     missing_extra,
@@ -330,6 +331,14 @@ def open_zarr(X: Any, versions: Versions | None, selection: Selection) -> Source
 def open_one(array: Any, selection: Selection) -> Source:
     """A source of one array, of rows and columns."""
     store = array.store_path.store
+    if isinstance(selection.y, str | os.PathLike):
+        group, _, own = name_in(store, array.path).rpartition("/")
+        target = PurePath(selection.y).name
+        raise KindError(
+            f"y is the text {os.fspath(selection.y)!r}, but X is the one array {own!r} of {group}, "
+            "beside which y is an array of values. Arrays of a group are found by their names: "
+            f"fit({group!r}, {target!r}, inputs=[{own!r}])."
+        )
     check_array(array, store.name)
     set_rules(store, {array.path: array}, selection)
     return arrays.open_container(replace(selection, X=array))

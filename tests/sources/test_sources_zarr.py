@@ -226,8 +226,23 @@ def test_plain_arrays_that_are_no_columns_are_refused(tmp_path):
     group.create_array("short", shape=(19,), dtype="f8")
     with pytest.raises(DataError, match="'short' has 19 rows, but the others have 20"):
         open_source(path, "y", inputs=["X", "short"])
+    with pytest.raises(DataError, match=r"the rows that they share, or leave it out: inputs="):
+        open_source(path, "y", inputs=["X", "short"])
+    with pytest.raises(DataError, match=r"the rows that they share\.$"):
+        open_source(path, "y", "short", inputs=["X"])
     with pytest.raises(DataError, match=r"no 'X0' in .*Did you mean \"X\""):
         open_source(path, "y", inputs=["X0"])
+
+
+def test_a_path_of_y_beside_a_path_of_x_is_told_the_call_that_works(tmp_path):
+    """It was "a builtins.str, which is not a known type", known being paths."""
+    path = str(plain_group(tmp_path / "d.zarr"))
+    for X, y in ((f"{path}/X", f"{path}/y"), (zarr.open_group(path)["X"], "y")):
+        with pytest.raises(DataError, match=r"y is the text .*, but X is the one array") as failed:
+            open_source(X, y)
+        words = str(failed.value)
+        assert f"fit({path!r}, 'y', inputs=['X'])" in words.replace("file://", "")
+    assert open_source(path, "y", inputs=["X"]).columns.targets == ("y",)
 
 
 # --------------------------------------------------------------------------- change
