@@ -149,15 +149,11 @@ def predicted_table(
         elif uncertainty.is_any:
             found = uncertainty.values(loaded, table, None)
         else:
-            found = [plain_answer(loaded, table)]
+            answer = plain_answer(loaded, table)
+            found = list(answer) if isinstance(answer, tuple) else [answer]
         return [column for each in found for column in np.asarray(each).reshape(len(table), -1).T]
 
     names = columns_of(loaded, uncertainty, probabilities)
-    if not names:
-        raise ModelError(
-            f"The model is a {type(loaded).__name__}, which has no target to name a column by. "
-            "Give an --output that ends in .zarr."
-        )
     request = tables.TableRequest(values, names, loaded.columns_.inputs, keep)
     started = time.monotonic()
     rows = 0
@@ -319,6 +315,13 @@ def columns_of(model: Any, uncertainty: Uncertainty, probabilities: bool) -> tup
 
         return names_of(model, "probability")
     targets = tuple(model.columns_.targets)
+    if not targets:
+        if hasattr(model, "density"):
+            from rff_stream.answers.density import DensityEstimate
+
+            return DensityEstimate._fields
+        components = getattr(model, "get_feature_names_out", None)
+        return ("label",) if components is None else tuple(components().tolist())
     return (*targets, *(f"{name}_{end}" for end in uncertainty.endings for name in targets))
 
 
