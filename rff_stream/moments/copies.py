@@ -306,7 +306,7 @@ def share_counted(known: Array, n_known: int, new: Array) -> tuple[float, int]:
     once among the new, one that was counted is in k of n. So many as are there by chance, as copies
     of known rows are among these, tell nothing.
     """
-    if not len(known) or not len(new):
+    if not len(known) or not len(new) or known.shape[1] != new.shape[1]:  # of classes: one more
         return 0.0, 0
     _, which = equal_rows(np.concatenate([known, new]).astype(np.float32))
     own, later = np.split(which, [len(known)])
