@@ -17,6 +17,7 @@ from rff_stream.cli.predict import model_and_places, model_option
 from rff_stream.text_formatting import format_bytes
 
 if TYPE_CHECKING:
+    from rff_stream.model.fitted import CountedBatch
     from rff_stream.model.update import LaterRows
     from rff_stream.report import Assessment
 
@@ -165,12 +166,12 @@ def update(
         raise click.UsageError("--batch and --by were both given. Name all rows, or label each.")
     model, *data = model_and_places(places, model)
     from rff_stream.estimators.base import count_in_store, keep_answer_in_store
-    from rff_stream.model.update import after_commit
+    from rff_stream.model.update import after_commit, warn_of_rows_again
     from rff_stream.store import is_answered
 
     started = time.monotonic()
     own: Any = {"memory": machine.memory, "storage_options": storage_options}
-    added: dict[str, int] = {}
+    counted: list[CountedBatch] = []
     known: list[str] = []
     waiting: list[str] = []
     if dry_run:
@@ -180,12 +181,14 @@ def update(
         for each in data:
             later = later_rows(each, batch, by, replace, storage_options)
             found, store = count_in_store(model, later, **own, missing_chunks=missing_chunks)
-            added |= {one.id: one.rows for one in found.added}
+            counted += found.added
             known += found.known
             waiting += [found.waiting] if found.waiting else []
         if answer and not is_answered(store.log):
             with after_commit("The new rows are counted"):
-                keep_answer_in_store(model, **own)
+                solved = keep_answer_in_store(model, **own)
+            warn_of_rows_again(solved, counted, later, counted=True)
+    added = {each.id: each.rows for each in counted}
     seconds, total = time.monotonic() - started, sum(each.rows for each in store.batches())
     rows = sum(added.values())
     words = ", ".join(f"{id} ({n:,} rows)" for id, n in added.items()) or "nothing is new"

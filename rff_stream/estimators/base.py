@@ -644,7 +644,7 @@ def count_in_store(
 
 def keep_answer_in_store(
     path: str, *, memory: int | None = None, storage_options: Mapping[str, Any] | None = None
-) -> None:
+) -> Fitted:
     """Solve the model at a path for the batches that it holds now, and keep the answer there."""
     while True:
         store = MomentStore.open(path, storage_options=storage_options)
@@ -654,5 +654,6 @@ def keep_answer_in_store(
         if memory is not None:
             model.set_params(memory=memory)
         if store.batches() == before:
-            keep_answer(model._recipe(), model._require_fit(), store, before)
-            return
+            fitted: Fitted = model._require_fit()
+            keep_answer(model._recipe(), fitted, store, before)
+            return fitted

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from rff_stream._array import Array
 from rff_stream.errors import DataError, ModelError, warn
 from rff_stream.execution import Reading
 from rff_stream.families import DrawnMap
@@ -38,6 +39,7 @@ from rff_stream.model.persistence import keep_answer
 from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.copies import share_counted
+from rff_stream.moments.row_sample import RowSample
 from rff_stream.sources import Selection, Source
 from rff_stream.sources.container_types import is_names
 from rff_stream.sources.data_files import DataFile
@@ -131,15 +133,23 @@ def warn_of_unread(fitted: Fitted, added: Sequence[CountedBatch]) -> None:
         )
 
 
-def warn_of_rows_again(fitted: Fitted, added: Sequence[CountedBatch], later: LaterRows) -> None:
+def warn_of_rows_again(
+    fitted: Fitted, added: Sequence[CountedBatch], later: LaterRows, *, counted: bool = False
+) -> None:
     """Warn where rows that were counted are among what was added, as far as samples of both tell.
 
-    Not where rows were named: other names are other batches.
+    The fit has ``counted`` what was added, or not yet. Not where rows were named: other names are
+    other batches.
     """
-    if later.batch is not None or later.by is not None or fitted.total is None:
+    total = fitted.total
+    if later.batch is not None or later.by is not None or total is None:
         return
+    known, n = total.sample, total.n
+    if counted:
+        for batch in added:
+            known, n = known - _sample_of(batch), n - batch.rows
     for batch in added:
-        again = _rows_again(fitted, batch)
+        again = _kept_again(fitted, batch) or _rows_again(known, n, batch)
         if again:
             warn(
                 f"{again}, so they count twice now. Rows are known by their file or store, in "
@@ -147,28 +157,38 @@ def warn_of_rows_again(fitted: Fitted, added: Sequence[CountedBatch], later: Lat
                 "file or store, or name them, batch=…, if they are to count. forget takes out a "
                 "batch of a file or store."
             )
+        known, n = known + _sample_of(batch), n + batch.rows
 
 
-def _rows_again(fitted: Fitted, batch: CountedBatch) -> str:
-    """How many rows come again, at their old places or anywhere; "" where they do not."""
-    total, kept, count = fitted.total, fitted.kept, batch.rows
-    assert total is not None
-    if batch.groups:
-        new = functools.reduce(operator.add, (part.sample for part in batch.groups.values()))
-        share, of = total.sample.share_in(new)
-        if of >= FEWEST_AGAIN and share >= AGAIN:
-            return (
-                f"{share:.0%} of {of:,} sampled rows that were counted before stand at the same "
-                f"places in these {count:,} rows"
-            )
-        share, of = share_counted(total.sample.rows[:, :-1], total.n, new.rows[:, :-1])
-    elif kept is not None and batch.kept is not None:
-        rows, n = batch.kept.numbers, len(kept)
-        few = slice(None, None, -(-len(rows) // MOST_COMPARED))
-        share, of = share_counted(rows[:n][few], n, rows[n:][few])
-        count = len(rows) - n
-    else:
+def _sample_of(batch: CountedBatch) -> RowSample:
+    """Rows of a batch; none where it has no sums."""
+    samples = [part.sample for part in batch.groups.values()]
+    return functools.reduce(operator.add, samples) if samples else RowSample.empty(0, 0)
+
+
+def _rows_again(known: RowSample, n: int, batch: CountedBatch) -> str:
+    """How many of n rows, of which some are known, come again, at their old places or anywhere."""
+    new = _sample_of(batch)
+    share, of = known.share_in(new)
+    if of >= FEWEST_AGAIN and share >= AGAIN:
+        return (
+            f"{share:.0%} of {of:,} sampled rows that were counted before stand at the same "
+            f"places in these {batch.rows:,} rows"
+        )
+    return _values_again(known.rows[:, :-1], n, new.rows[:, :-1], batch.rows)
+
+
+def _kept_again(fitted: Fitted, batch: CountedBatch) -> str:
+    """The same of all rows, where those of the model are kept."""
+    if fitted.kept is None or batch.kept is None:
         return ""
+    rows, n = batch.kept.numbers, len(fitted.kept)
+    few = slice(None, None, -(-len(rows) // MOST_COMPARED))
+    return _values_again(rows[:n][few], n, rows[n:][few], len(rows) - n)
+
+
+def _values_again(known: Array, n: int, new: Array, count: int) -> str:
+    share, of = share_counted(known, n, new)
     if of < FEWEST_AGAIN or share < MOST_OF_THEM:
         return ""
     return (

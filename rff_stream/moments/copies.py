@@ -303,10 +303,10 @@ def share_counted(known: Array, n_known: int, new: Array) -> tuple[float, int]:
     """About which share of new rows (m, d) was counted, wherever they stand; how many tell so.
 
     ``known`` (k, d) are some of the counted rows. Rows are equal in float32. Of those that stand
-    once among the new, one that was counted is in k of n. So many as are there by chance, as copies
-    of known rows are among these, tell nothing.
+    once among the new, one that was counted is in k of n. By chance as many are there as known rows
+    have copies among these. Rows of levels tell nothing.
     """
-    if not len(known) or not len(new) or known.shape[1] != new.shape[1]:  # of classes: one more
+    if known.shape[1] != new.shape[1] or group_copies(known) is None:  # of classes: one more
         return 0.0, 0
     _, which = equal_rows(np.concatenate([known, new]).astype(np.float32))
     own, later = np.split(which, [len(known)])
@@ -316,7 +316,8 @@ def share_counted(known: Array, n_known: int, new: Array) -> tuple[float, int]:
     if not found:
         return 0.0, 0
     by_chance = float((before[own] > 1).mean())
-    return float(found / once.sum() - by_chance) * n_known / len(known), found
+    share = (found / once.sum() - by_chance) / (1 - by_chance)  # of known rows only some stand once
+    return float(share) * n_known / len(known), found
 
 
 class CountedSums(SampledSums, Protocol):

@@ -352,6 +352,19 @@ def test_rows_in_one_sum_with_others_are_not_replaced(folder, stored):
     same(model.update(folder, replace=True), 0, 1, 2, 3, 4)
 
 
+def test_the_shell_tells_of_a_day_that_comes_again_in_another_format(tmp_path):
+    store = tmp_path / "m.zarr"
+    for day in (1, 2, 3):
+        write(tmp_path / f"{day}.csv", table(day))
+    ridge().fit(tmp_path / "1.csv", "t", inputs=["u", "v"]).save(store, moments=True)
+    done = run("update", store, tmp_path / "2.csv")
+    assert done.exit_code == 0 and "warning" not in done.stderr, done.stderr
+    write(tmp_path / "again.parquet", table(2).sample(frac=1, random_state=0))
+    done = run("update", store, tmp_path / "3.csv", tmp_path / "again.parquet")
+    assert done.exit_code == 0, done.stderr
+    assert done.stderr.count("About 100% of these 60 rows were counted before") == 1
+
+
 def test_a_model_in_memory_forgets_the_files_of_its_fit(folder):
     model = small(folder)
     same(model.forget("d01.parquet"), 0, 2, 3)

@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 
 import rff_stream as rs
 from rff_stream.errors import NumericalWarning
-from rff_stream.moments.copies import Observations, different_share, group_copies, merge_copies
+from rff_stream.moments.copies import (
+    Observations,
+    different_share,
+    group_copies,
+    merge_copies,
+    share_counted,
+)
 from rff_stream.statistics.groups import Slabs
 
 QUIET: dict[str, Any] = {"random_state": 0, "progress": False}
@@ -349,3 +355,33 @@ def rows_of_a_wave(rng, n):
     """Two inputs and a function of both, noise .2."""
     X = rng.normal(size=(n, 2))
     return X, np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 0] + 0.2 * rng.normal(size=n)
+
+
+@pytest.mark.parametrize(
+    ("share", "doubled"), [(1.0, False), (0.6, False), (0.0, False), (1.0, True)]
+)
+@pytest.mark.parametrize("n", [1000, 100_000])
+def test_the_share_of_new_rows_that_were_counted(share: float, doubled: bool, n: int) -> None:
+    """Of all known rows, or of a thousand: 60 to 10 of those of the batch are among them."""
+    rng = np.random.default_rng(0)
+    rows, new = rng.normal(size=(2, n, 3))
+    count = round(share * n)
+    new[:count] = rows[rng.permutation(n)[:count]].astype(np.float32)
+    if doubled:  # a part was counted twice before
+        rows[: n // 4] = rows[n // 4 : n // 2]
+        new = np.concatenate([rows[rng.permutation(n)[:count]], new[count:]])
+    known = rows[rng.permutation(n)[:1000]]
+    found, of = share_counted(known, n, rng.permutation(new)[:1000])
+    if share == 0:
+        assert (found, of) == (0.0, 0)
+    else:
+        # found is Poisson: of 1,000 · share · 1,000/n rows, at most a half of them in pairs.
+        error = 4 / np.sqrt(1000 * share * 1000 / n / (1 + doubled))
+        assert abs(found - share) < max(error, 0.1)
+
+
+def test_rows_of_levels_tell_of_no_rows_that_come_again() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 3, (2, 500, 4)).astype(float)
+    assert share_counted(rows[0], 500, rows[1]) == (0.0, 0)
+    assert share_counted(rows[0], 500, rows[1, :, :3]) == (0.0, 0)  # another number of classes
