@@ -157,7 +157,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         -----
         NumericalWarning
             If nearly all sampled rows stand at their old places again, or most of the new rows have
-            the values of sampled ones, and so count twice.
+            the inputs and targets of sampled ones, and so count twice.
 
         Notes
         -----

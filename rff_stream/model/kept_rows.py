@@ -40,14 +40,6 @@ class KeptRows:
         """Bytes of the rows."""
         return self.x.nbytes + self.y.nbytes + self.w.nbytes
 
-    @property
-    def numbers(self) -> Float64:
-        """[x, y] (n, d + T), with numbers in place of labels."""
-        y = self.y
-        if y.ndim == 1:
-            y = np.unique(y, return_inverse=True)[1].reshape(-1, 1)
-        return np.column_stack([self.x, y])
-
     def __add__(self, more: Self) -> Self | None:
         """These and those of one more batch; None if they are too many.
 

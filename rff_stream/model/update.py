@@ -38,7 +38,7 @@ from rff_stream.model.kept_rows import GROWTH
 from rff_stream.model.persistence import keep_answer
 from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.moments import AugmentedRow
-from rff_stream.moments.copies import share_counted
+from rff_stream.moments.copies import FEWEST_AGAIN, share_counted
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.sources import Selection, Source
 from rff_stream.sources.container_types import is_names
@@ -58,10 +58,10 @@ from rff_stream.store import (
 from rff_stream.store.batch_writing import checked_id
 
 Groups = dict[Any, Any]
-FEWEST_AGAIN, AGAIN, MOST_OF_THEM = 8, 0.9, 0.5
-"""Rows that tell whether rows come again; the share of known rows that does in data that have
-grown, which hold all that were counted, at their places; the share of the new rows where some come
-again in another order or container. By chance so many agree only where rows hardly differ."""
+AGAIN, MOST_OF_THEM = 0.9, 0.5
+"""Share of known rows that come again in data that have grown, which hold all that were counted, at
+their places (by chance so many agree only where rows hardly differ); share of the new rows where
+some come again in another order or container."""
 
 MOST_COMPARED = 2**16
 """Rows that are compared, of those that are kept: about .1 s."""
@@ -145,11 +145,16 @@ def warn_of_rows_again(
     if later.batch is not None or later.by is not None or total is None:
         return
     known, n = total.sample, total.n
+    t = len(fitted.columns.targets)
     if counted:
         for batch in added:
             known, n = known - _sample_of(batch), n - batch.rows
     for batch in added:
-        again = _kept_again(fitted, batch) or _rows_again(known, n, batch)
+        new = _sample_of(batch)
+        is_alike = new.rows.shape[1] == known.rows.shape[1]  # or there are none, or a class more
+        again = _kept_again(fitted, batch, t)
+        if is_alike and not again:
+            again = _rows_again(known, n, new, batch.rows, t)
         if again:
             warn(
                 f"{again}, so they count twice now. Rows are known by their file or store, in "
@@ -157,7 +162,8 @@ def warn_of_rows_again(
                 "file or store, or name them, batch=…, if they are to count. forget takes out a "
                 "batch of a file or store."
             )
-        known, n = known + _sample_of(batch), n + batch.rows
+        if is_alike:
+            known, n = known + new, n + batch.rows
 
 
 def _sample_of(batch: CountedBatch) -> RowSample:
@@ -166,34 +172,34 @@ def _sample_of(batch: CountedBatch) -> RowSample:
     return functools.reduce(operator.add, samples) if samples else RowSample.empty(0, 0)
 
 
-def _rows_again(known: RowSample, n: int, batch: CountedBatch) -> str:
+def _rows_again(known: RowSample, n: int, new: RowSample, count: int, n_targets: int) -> str:
     """How many of n rows, of which some are known, come again, at their old places or anywhere."""
-    new = _sample_of(batch)
     share, of = known.share_in(new)
     if of >= FEWEST_AGAIN and share >= AGAIN:
         return (
             f"{share:.0%} of {of:,} sampled rows that were counted before stand at the same "
-            f"places in these {batch.rows:,} rows"
+            f"places in these {count:,} rows"
         )
-    return _values_again(known.rows[:, :-1], n, new.rows[:, :-1], batch.rows)
+    return _values_again(known.rows[:, :-1], n, new.rows[:, :-1], n_targets, count)
 
 
-def _kept_again(fitted: Fitted, batch: CountedBatch) -> str:
+def _kept_again(fitted: Fitted, batch: CountedBatch, n_targets: int) -> str:
     """The same of all rows, where those of the model are kept."""
-    if fitted.kept is None or batch.kept is None:
+    if fitted.kept is None or batch.kept is None or batch.kept.y.ndim == 1:  # labels
         return ""
-    rows, n = batch.kept.numbers, len(fitted.kept)
-    few = slice(None, None, -(-len(rows) // MOST_COMPARED))
-    return _values_again(rows[:n][few], n, rows[n:][few], len(rows) - n)
+    n, x, y = len(fitted.kept), batch.kept.x, batch.kept.y
+    few = slice(None, None, -(-len(x) // MOST_COMPARED))
+    rows = np.column_stack([x, y])
+    return _values_again(rows[:n][few], n, rows[n:][few], n_targets, len(x) - n)
 
 
-def _values_again(known: Array, n: int, new: Array, count: int) -> str:
-    share, of = share_counted(known, n, new)
-    if of < FEWEST_AGAIN or share < MOST_OF_THEM:
+def _values_again(known: Array, n: int, new: Array, n_targets: int, count: int) -> str:
+    share, of = share_counted(known, n, new, n_targets)
+    if share < MOST_OF_THEM:
         return ""
     return (
-        f"About {min(share, 1):.0%} of these {count:,} rows were counted before (the values of "
-        f"{of:,} rows are equal)"
+        f"About {min(share, 1):.0%} of these {count:,} rows have the inputs and targets of rows "
+        f"that were counted before, as {of:,} sampled ones have"
     )
 
 

@@ -29,6 +29,9 @@ NEARLY = 0.5
 fewer than this share of equal pairs. Of 97 tables with equal rows the share was up to .27 where
 some were written twice (wine_quality .01 and .02), and .62 and more where levels coincide."""
 
+FEWEST_AGAIN = 8
+"""Rows that tell whether rows come again, at the least."""
+
 COMPARED = 2**24
 """Numbers that are compared to count such pairs: .05 s."""
 
@@ -299,25 +302,27 @@ class SampledSums(Protocol):
     def sample(self) -> RowSample: ...
 
 
-def share_counted(known: Array, n_known: int, new: Array) -> tuple[float, int]:
-    """About which share of new rows (m, d) was counted, wherever they stand; how many tell so.
+def share_counted(known: Array, n_known: int, new: Array, n_targets: int) -> tuple[float, int]:
+    """About which share of new rows [x, y] was counted, wherever they stand; how many tell so.
 
-    ``known`` (k, d) are some of the counted rows. Rows are equal in float32. Of those that stand
-    once among the new, one that was counted is in k of n. By chance as many are there as known rows
-    have copies among these. Rows of levels tell nothing.
+    ``known`` (k, d + T) are some of n counted rows. Rows are equal in float32. A place may be
+    observed again, so that only known rows with targets of their own tell: of new rows that were
+    counted, as many are equal to one of these as are among the n. Less those by chance, as often
+    as known rows have copies; none if they are less than three standard errors.
     """
-    if known.shape[1] != new.shape[1] or group_copies(known) is None:  # of classes: one more
+    if not n_targets or not len(new):
         return 0.0, 0
-    _, which = equal_rows(np.concatenate([known, new]).astype(np.float32))
+    rows = np.concatenate([known, new]).astype(np.float32)
+    (_, which), (_, target) = equal_rows(rows), equal_rows(rows[: len(known), -n_targets:])
     own, later = np.split(which, [len(known)])
-    before, after = (np.bincount(part, minlength=len(which)) for part in (own, later))
-    once = after == 1
-    found = int((once & (before == 1)).sum())
-    if not found:
+    before, after = (np.bincount(part, minlength=len(rows)) for part in (own, later))
+    telling = own[np.bincount(target)[target] == 1]
+    once = int((after == 1).sum())
+    expected = once * len(telling) / n_known
+    found, by_chance = int((after[telling] == 1).sum()), once * float((before[own] > 1).mean())
+    if expected < FEWEST_AGAIN or found - by_chance < 3 * np.sqrt(found + by_chance):
         return 0.0, 0
-    by_chance = float((before[own] > 1).mean())
-    share = (found / once.sum() - by_chance) / (1 - by_chance)  # of known rows only some stand once
-    return float(share) * n_known / len(known), found
+    return (found - by_chance) / expected, found
 
 
 class CountedSums(SampledSums, Protocol):

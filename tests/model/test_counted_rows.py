@@ -334,14 +334,34 @@ def test_rows_that_come_again_elsewhere_are_told(tmp_path, n, kind, change):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Each row occurs")
-@pytest.mark.parametrize("kind", [rs.KernelRidge, rs.KernelClassifier])
-def test_rows_that_come_again_before_the_map_is_chosen_again_are_told(kind):
+def test_rows_that_come_again_before_the_map_is_chosen_again_are_told():
     rows, more = table(120, 0), table(110, 1)
-    if kind is rs.KernelClassifier:
-        rows, more = (each.assign(a=np.where(each.a > 0, "up", "down")) for each in (rows, more))
-    model = kind(random_state=0, progress=False).fit(rows, "a", inputs=["u", "v"])
+    model = rs.KernelRidge(random_state=0, progress=False).fit(rows, "a", inputs=["u", "v"])
     with pytest.warns(NumericalWarning, match="of these 230 rows .* count twice now"):
         model.update(pd.concat([more, rows.iloc[::-1]]))
+
+
+HONEST = {
+    "rain": lambda rng, n: np.where(rng.random(n) < 0.85, 0.0, rng.exponential(size=n)),
+    "whole numbers": lambda rng, n: rng.integers(0, 30, n).astype(float),
+    "labels": lambda rng, n: np.where(rng.random(n) < 0.9, "up", "down"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Each row occurs|.*degrees of freedom")
+@pytest.mark.parametrize("target", HONEST)
+def test_places_that_are_observed_again_are_new_rows(target):
+    """The same stations on another day: most targets are equal where they have few values."""
+    rng = np.random.default_rng(0)
+    stations = rng.uniform(size=(600, 2))
+    days = [
+        pd.DataFrame(stations, columns=["u", "v"]).assign(a=HONEST[target](rng, 600))
+        for _ in range(3)
+    ]
+    kind = rs.KernelClassifier if target == "labels" else rs.KernelRidge
+    model = kind(n_components=16, random_state=0, progress=False)
+    model.fit(pd.concat(days[:2]), "a", inputs=["u", "v"])
+    assert model.update(days[2].iloc[::-1]).n_rows_ == 1800
 
 
 def test_a_cube_that_comes_again_as_a_table_is_told():

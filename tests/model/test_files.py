@@ -362,7 +362,7 @@ def test_the_shell_tells_of_a_day_that_comes_again_in_another_format(tmp_path):
     write(tmp_path / "again.parquet", table(2).sample(frac=1, random_state=0))
     done = run("update", store, tmp_path / "3.csv", tmp_path / "again.parquet")
     assert done.exit_code == 0, done.stderr
-    assert done.stderr.count("About 100% of these 60 rows were counted before") == 1
+    assert done.stderr.count("About 100% of these 60 rows have the inputs and targets of rows") == 1
 
 
 def test_a_model_in_memory_forgets_the_files_of_its_fit(folder):
