@@ -185,7 +185,7 @@ class Posterior:
         first = np.flatnonzero(number == np.arange(len(x)))
         if len(first) < FEWEST_NEIGHBOURS:
             return np.zeros(t)
-        Z, x, y, w = Z[first], x[first], np.asarray(y)[first], w[first]
+        Z, x, y, w = Z[first], x[first], np.asarray(y)[first], w[first] * self.copies
         rotated, found = (Z - self.feature_mean) @ self.rotation, np.zeros(t)
         residual, near = y - self.mean(Z), nearest(x, NEAREST)
         for k in range(t):

@@ -203,11 +203,17 @@ def different_share(x: Array, *, with_target: bool = False) -> float:
 
 def _share_of(x: Array, number: Array) -> float:
     """The same of rows whose copies have one number (m,)."""
-    counts = np.unique(number, return_counts=True)[1]
-    alike = counts.var() <= counts.mean()
-    if alike or max(len(np.unique(each)) for each in x.T) >= OF_ITS_OWN * len(counts):
-        return len(counts) / len(x)
+    different = len(np.unique(number))
+    alike = are_alike(np.bincount(number))
+    if alike or max(len(np.unique(each)) for each in x.T) >= OF_ITS_OWN * different:
+        return different / len(x)
     return 1.0
+
+
+def are_alike(counts: Array) -> bool:
+    """Whether rows that stand so often vary no more than by chance; those of 0 are no rows."""
+    some = counts[counts > 0]
+    return bool(some.var() <= some.mean())
 
 
 def mean_copies(
@@ -215,10 +221,14 @@ def mean_copies(
 ) -> float:
     """How often a row stands in all data on average: rows divided by different rows.
 
-    By Good & Turing: of rows that the sample (a share p of all) holds once, each has 2f₂/f₁ ·
-    (1 − p)/p copies that were not sampled, where f₁ rows were met once and f₂ twice. A row that it
-    holds c > 1 times has (c − 1)/p others. So a few rows that stand very often count once each.
-    Copies of one key are counted as they are (:func:`drawn_together`).
+    By Good & Turing: each row that the sample (a share p of all) holds j times has (j + 1)fⱼ₊₁/fⱼ ·
+    (1 − p)/p copies that were not sampled, where fⱼ rows were met j times. Where some stand much
+    more often than others, those met c > 1 times have (c − 1)/p others: a few rows that stand very
+    often count once each. Copies of one key are counted as they are (:func:`drawn_together`).
+
+    References
+    ----------
+    Good 1953, The population frequencies of species and the estimation of population parameters.
     """
     number = group_copies(x, with_target=with_target)
     return 1.0 if number is None else _mean_of(_counted(x, n_rows, keys, number))
@@ -270,10 +280,12 @@ def _counted(
     number = number[first]
     counts = np.bincount(number, minlength=len(x))[number]
     seen = min(1.0, len(x) / max(n_rows, 1))
-    once, twice = int((counts == 1).sum()), int((counts == 2).sum()) // 2
-    unseen = 2 * twice / max(once, 1) * (1 - seen) / seen
-    each = times * np.where(counts == 1, 1 + unseen, 1 + (counts - 1) / seen)
-    return first, times, each
+    rows = np.bincount(counts, minlength=counts.max() + 2)  # j f_j: rows that stand j times
+    next_one = rows[counts + 1] / (rows[counts] / counts)  # (j + 1) f_(j+1) / f_j
+    each = counts + next_one * (1 - seen) / seen
+    if not are_alike(np.bincount(number)):
+        each = np.where(counts == 1, each, 1 + (counts - 1) / seen)
+    return first, times, times * each
 
 
 def merge_copies(

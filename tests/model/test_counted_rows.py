@@ -348,7 +348,7 @@ HONEST = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:Each row occurs|.*degrees of freedom")
+@pytest.mark.filterwarnings("ignore:Each row occurs|.*degrees of freedom|.*sampled rows cause")
 @pytest.mark.parametrize("target", HONEST)
 def test_places_that_are_observed_again_are_new_rows(target):
     """The same stations on another day: most targets are equal where they have few values."""

@@ -18,6 +18,7 @@ from rff_stream.moments.copies import (
     Observations,
     different_share,
     group_copies,
+    mean_copies,
     merge_copies,
     share_counted,
 )
@@ -207,6 +208,38 @@ def test_observations_are_counted_from_a_part_of_the_rows(rng, times):
     assert found.log_weight / found.n == pytest.approx(np.log(times / 2), abs=0.3)
     if times == 1:
         assert found.n == len(x)
+
+
+@pytest.mark.parametrize("times", [2, 3, 5])
+def test_the_number_of_copies_is_estimated_without_bias(times: int) -> None:
+    """Rows that the sample holds twice were all taken for rows of many copies: 2.35 for 2.
+
+    Of 1,000 of c · 3,000 rows about 1000 · (c − 1) · p/2 pairs tell: .11 of c − 1 for one sample.
+    """
+    found = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        x = np.tile(rng.normal(size=(3000, 2)), (times, 1))
+        some = rng.permutation(len(x))[:1000]
+        found.append(mean_copies(x[some], len(x)))
+    error = np.sqrt(2 * 3 * times / ((times - 1) * 1000)) * (times - 1) / np.sqrt(20)
+    assert abs(np.mean(found) - times) < 4 * error
+
+
+@pytest.mark.parametrize(("n", "times"), [(800, 2), (3000, 3)])
+def test_the_deviation_of_the_mean_does_not_depend_on_copies(n: int, times: int) -> None:
+    """What the columns cannot follow was found from copies, as if each were a row of its own."""
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=(n, 2))
+        y = np.sin(2 * x[:, 0]) + x[:, 1] + 0.3 * rng.normal(size=n)
+        once = rs.GaussianProcessRegressor(n_components=128, **QUIET).fit(x, y)
+        again = rs.GaussianProcessRegressor(features=once.features_, **QUIET)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NumericalWarning)
+            again.fit(np.tile(x, (times, 1)), np.tile(y, times))
+        std, other = (m.predict(x, return_std=True, noise=False)[1] for m in (once, again))
+        np.testing.assert_allclose(other, std, rtol=1e-6 if n < 1000 else 0.05)
 
 
 def test_the_lowest_density_does_not_depend_on_copies():
