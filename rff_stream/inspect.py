@@ -52,7 +52,9 @@ __all__ = [
     "sobol_indices",
 ]
 
-GRID = whole_or(array_of("an array of numbers (g,)", None))
+GRID = whole_or(
+    array_of("an array of numbers (g,), or of times such as np.array(texts, 'M8[s]')", None)
+)
 
 
 @takes(MODELS, remedy="Give a fitted model.")

@@ -497,11 +497,14 @@ def check_memory(found: Plan, memory: int | None = None) -> None:
     fewer = found
     while not fits(fewer, memory) and (cost := fewer.cost.smaller()) is not None:
         fewer = replace(fewer, cost=cost)
-    smaller = (
-        f"Ask for fewer cells: features=rs.Cells(n_cells={fewer.cost.all_cells // 4}). Or"
-        if fewer is not found and fewer.cost.all_cells >= 8  # at most 4 trees
-        else "Lower n_components,"
-    )
+    smaller = "Lower n_components,"
+    if fewer is not found and not fits(fewer, memory):
+        smaller = (
+            f"Even the fewest cells need {format_bytes(fewer.process_bytes)}. Ask for one map of "
+            "few columns, n_components=128,"
+        )
+    elif fewer is not found and fewer.cost.all_cells >= 8:  # at most 4 trees
+        smaller = f"Ask for fewer cells: features=rs.Cells(n_cells={fewer.cost.all_cells // 4}). Or"
     sizes = found.process_bytes, allowed
     needed, allowed_words = (format_bytes(each) for each in sizes)
     if needed == allowed_words:

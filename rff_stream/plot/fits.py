@@ -334,8 +334,8 @@ def surface(
     ax, scale = axes(ax), norm or _linear_scale(center, limits)
     colour = colour or (VALUES if center is None else DIFFERENCES)
     ax.set_facecolor(blank())
-    across, right = _in_order(ax.xaxis, x)
-    down, up = _in_order(ax.yaxis, y)
+    across, right = _in_order(ax.xaxis, x, x_label)
+    down, up = _in_order(ax.yaxis, y, y_label)
     drawn = ax.pcolormesh(
         _edges(right), _edges(up), field[np.ix_(down, across)], cmap=colour, norm=scale,
         rasterized=True,
@@ -473,10 +473,16 @@ def _field(values: Any, target: int) -> tuple[Any, Any, Float64, str]:
     )
 
 
-def _in_order(axis: Any, places: Any) -> tuple[Array, Float64]:
+def _in_order(axis: Any, places: Any, name: str) -> tuple[Array, Float64]:
     """The order of coordinates along an axis, which may be times or texts, and its numbers."""
     axis.update_units(places)
     numbers = np.asarray(axis.convert_units(places), np.float64)
+    gone = ~np.isfinite(numbers)
+    if gone.any():
+        raise ValueError(
+            f"{name} holds {gone.sum():,} values that are missing or infinite, the first at place "
+            f"{np.argmax(gone)}: they have no place on an axis. Leave them out by isel or dropna."
+        )
     order = np.argsort(numbers, kind="stable")
     return order, numbers[order]
 

@@ -399,6 +399,11 @@ def test_the_default_draws_as_many_cells_as_fit_the_memory(rng):
     given = model(features=Cells(n_cells=asked.n_cells, n_components=256), memory=limit)
     with pytest.raises(PlanError, match=rf"rs\.Cells\(n_cells={asked.n_cells // 2}\)"):
         given.fit(X, y)
+    little = 360 * 2**20
+    with pytest.raises(PlanError, match=r"Even the fewest cells need .* n_components=128"):
+        rs.KernelRidge(length_scale=1.0, progress=False, memory=little).fit(X, y)
+    one = rs.KernelRidge(n_components=128, random_state=0, progress=False, memory=little)
+    one.fit(X, np.sin(X[:, 0]))
 
 
 def test_the_solve_keeps_factors_of_landmarks_that_the_plan_has_room_for(rng, monkeypatch):

@@ -281,6 +281,13 @@ def test_a_map_shows_values_at_their_coordinates_in_any_order(lat: Any) -> None:
         np.testing.assert_allclose(colour_at(ax, values.lon.values[j], up[i]), expected, atol=1)
 
 
+@pytest.mark.parametrize("lon", [[3.0, np.nan, 1.0], np.array(["2020", "NaT", "2021"], "M8[s]")])
+def test_a_coordinate_without_a_value_has_no_place_in_a_map(lon: Any) -> None:
+    values = xr.DataArray(np.ones((2, 3)), dims=("lat", "lon"), coords={"lon": lon})
+    with pytest.raises(ValueError, match=r"lon holds 1 values that are missing .* at place 1"):
+        rs.plot.surface(values, Figure().subplots())
+
+
 def test_numbers_on_a_short_logarithmic_scale_are_plain() -> None:
     std = xr.DataArray([[0.04, 0.3], [1.1, 3.4]], dims=("lat", "lon"), name="std")
     ax = rs.plot.surface(std, norm=LogNorm())
