@@ -169,5 +169,5 @@ def test_labels_of_several_columns_are_told_apart(tmp_path):
         model.fit(odd, "y", inputs=["a", "b"], by=["g", "h"])
     assert model.fit(odd, "y", inputs=["a", "b"], by="h").n_rows_ == 60
     missing = table.replace({"h": {"None": None}})
-    with pytest.raises(DataError, match="missing value"):
+    with pytest.raises(DataError, match="A row without a label belongs to no group"):
         model.fit(missing, "y", inputs=["a", "b"], by=["g", "h"])
