@@ -119,9 +119,10 @@ def update(recipe: Recipe, fitted: Fitted, later: LaterRows) -> Fitted:
     store = fitted.saved_at.open()
     added = ingest(recipe, fitted, store, later).added
     warn_of_unread(fitted, added)
-    warn_of_rows_again(fitted, added, later)
     with after_commit("The new rows are counted"):
-        return answered(recipe, fitted, store)
+        solved = answered(recipe, fitted, store)
+    warn_of_rows_again(solved, added, later, counted=True)  # what was replaced is forgotten
+    return solved
 
 
 def warn_of_unread(fitted: Fitted, added: Sequence[CountedBatch]) -> None:
@@ -363,9 +364,10 @@ def add_files(
     options = later.data.storage_options
     found = known.new_among(files, options, replaces=later.replaces)
     added = [read_file(recipe, fitted, fitted.row, later.data, new) for new in found.new]
-    warn_of_rows_again(fitted, added, later)
     gone = [id for new in found.new for id in new.replaces]
-    return add_batches(recipe, forget_here(recipe, fitted, gone) if gone else fitted, tuple(added))
+    before = forget_here(recipe, fitted, gone) if gone else fitted
+    warn_of_rows_again(before, added, later)
+    return add_batches(recipe, before, tuple(added))
 
 
 def changed_too_often(store: MomentStore) -> ModelError:

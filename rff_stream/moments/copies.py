@@ -281,8 +281,8 @@ def _counted(
     counts = np.bincount(number, minlength=len(x))[number]
     seen = min(1.0, len(x) / max(n_rows, 1))
     rows = np.bincount(counts, minlength=counts.max() + 2)  # j f_j: rows that stand j times
-    next_one = rows[counts + 1] / (rows[counts] / counts)  # (j + 1) f_(j+1) / f_j
-    each = counts + next_one * (1 - seen) / seen
+    ratio = rows[counts + 1] / (rows[counts] / counts)  # (j + 1) f_(j+1) / f_j
+    each = counts + ratio * (1 - seen) / seen
     if not are_alike(np.bincount(number)):
         each = np.where(counts == 1, each, 1 + (counts - 1) / seen)
     return first, times, times * each

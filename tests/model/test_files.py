@@ -352,6 +352,24 @@ def test_rows_in_one_sum_with_others_are_not_replaced(folder, stored):
     same(model.update(folder, replace=True), 0, 1, 2, 3, 4)
 
 
+@pytest.mark.filterwarnings("ignore:The feature map and origins of this store")
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_corrected_file_is_no_file_that_comes_again(tmp_path, saved):
+    """It is counted in place of what it was, whose rows are nearly all the same."""
+    days = tmp_path / "days"
+    days.mkdir()
+    for day in (1, 2):
+        write(days / f"{day}.csv", table(day))
+    model = ridge().fit(days, "t", inputs=["u", "v"])
+    if saved:
+        model.save(tmp_path / "m.zarr", moments=True)
+        model = rs.load(tmp_path / "m.zarr").set_params(progress=False)
+    corrected = table(2)
+    corrected.loc[:2, "t"] += 1
+    write(days / "2.csv", corrected)
+    assert model.update(days, replace=True).n_rows_ == 120  # without a warning
+
+
 def test_the_shell_tells_of_a_day_that_comes_again_in_another_format(tmp_path):
     store = tmp_path / "m.zarr"
     for day in (1, 2, 3):
