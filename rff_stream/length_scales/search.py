@@ -333,6 +333,7 @@ class Search:
         else:
             centres = self.rng.permutation(n)[:n_compact]
             near = compact_windows(rows, matrix, size=WINDOW_ROWS, centres=centres)
+        near = [each for each in near if (each.x != each.x[:1]).any()]  # not of one level alone
         return self._that_vary(sets + near)
 
     def _that_vary(self, windows: list[RowWindow]) -> list[RowWindow]:

@@ -113,6 +113,7 @@ class WindowEvidence:
                 "length-scales from. Give them as numbers."
             )
         self._rows = [rows_along(each.x - each.x.mean(axis=0), matrix) for each in windows]
+        self._vary = [bool((each.x != each.x[:1]).any()) for each in windows]
         self._y = [each.y[:, kept] / unit[kept] for each in windows]
         self._w = [each.w for each in windows]
         self._matrix = matrix
@@ -126,9 +127,10 @@ class WindowEvidence:
 
     @property
     def spread(self) -> float:
-        """The typical distance of rows from the middle of their window."""
-        sizes = [np.sqrt(rows.var(axis=0).sum()) for rows in self._rows]
-        return float(np.median(sizes)) or 1.0
+        """The typical distance of rows from the middle of their window, where they differ."""
+        varied = [rows for rows, vary in zip(self._rows, self._vary, strict=True) if vary]
+        sizes = [np.sqrt(rows.var(axis=0).sum()) for rows in varied]
+        return (float(np.median(sizes)) if sizes else 0.0) or 1.0
 
     def at(self, kernel: ExactKernel, scale: float, alpha: float = START_ALPHA) -> float:
         """−log p / rows of rows over one length-scale."""

@@ -565,3 +565,27 @@ def test_a_class_of_one_row_is_a_class(rng, rare):
     y[:rare] = 1
     odds = rs.KernelClassifier(random_state=0, progress=False).fit(X, y).predict_proba(X)[:, 1]
     assert 0 < odds.mean() < 0.002
+
+
+def test_windows_of_equal_rows_do_not_say_where_length_scales_begin():
+    """Rows of one level less their mean are rounding errors: the search began at 1e-17, ended at
+    1e-31, and squared distances were infinite."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 2)), rng.normal(size=(40, 1))
+    level = RowWindow(np.full((40, 2), 0.1), rng.normal(size=(40, 1)), np.ones(40))
+    own = RowWindow(x, y, np.ones(40))
+    alone = WindowEvidence([own], np.eye(2)).spread
+    assert WindowEvidence([level, own, level], np.eye(2)).spread == alone
+    assert WindowEvidence([level], np.eye(2)).spread == 1
+
+
+def test_levels_that_stand_hundreds_of_times_have_finite_sums():
+    """16 levels of two inputs; windows of near rows hold one of them each."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 4, (6000, 2)).astype(float)
+    y = 3 + x[:, 0] + 2 * rng.normal(size=6000)
+    y = np.rint(np.column_stack([y, 3 + x[:, 0] - 2 * x[:, 1] + rng.normal(size=6000)]))
+    model = rs.GaussianProcessRegressor(random_state=0, search_seconds=2.0, progress=False).fit(x, y)
+    errors = (model.predict(x) - np.column_stack([3 + x[:, 0], 3 + x[:, 0] - 2 * x[:, 1]])) ** 2
+    # 16 means of 375 rows each: variances 4.1/375 and 1.1/375 at most, times 16 of 16 levels
+    assert (errors.mean(axis=0) < 3 * np.array([4.1, 1.1]) / 375).all()
