@@ -154,14 +154,20 @@ def drawn_together(m: int, keys: Array | None) -> tuple[Array, Array]:
 
 
 def distinct_rows(
-    sample: Float64, n_rows: int, keys: Array | None = None, *, with_target: bool = False
+    sample: Float64,
+    n_rows: int,
+    keys: Array | None = None,
+    *,
+    with_target: bool = False,
+    observed: Array | None = None,
 ) -> Float64:
     """Rows [x, y, w] (m, ·) of a sample without copies, each with the weight of all of them.
 
     Those of other rows of the data, so many in all, are estimated as in :class:`HeldOut`.
+    ``observed`` (m, ·) tells which rows are equal in place of [x, y].
     """
-    w = sample[:, -1]
-    held = HeldOut.of(sample[:, :-1], w, w, n_rows, keys, with_target=with_target)
+    w, x = sample[:, -1], sample[:, :-1] if observed is None else observed
+    held = HeldOut.of(x, w, w, n_rows, keys, with_target=with_target)
     if held.number is None:
         return sample
     first = held.number == np.arange(len(sample))
@@ -173,17 +179,17 @@ def sample_without_copies(moments: CountedSums) -> Float64:
 
     All rows where each is an observation (:func:`different_share`).
     """
-    sample = moments.sample
-    if different_share(sample.rows[:, :-1], with_target=True) == 1.0:
+    sample, observed = moments.sample, moments.sample.as_observed()
+    if different_share(observed, with_target=True) == 1.0:
         return sample.rows
-    return distinct_rows(sample.rows, moments.n, sample.keys, with_target=True)
+    return distinct_rows(sample.rows, moments.n, sample.keys, with_target=True, observed=observed)
 
 
 def weights_of_single_copies(moments: CountedSums) -> Float64:
     """Weight (m,) of a single copy of each row that :func:`sample_without_copies` gives."""
-    rows = moments.sample.rows
-    number = group_copies(rows[:, :-1], with_target=True)
-    if number is None or _share_of(rows[:, :-1], number) == 1.0:
+    rows, observed = moments.sample.rows, moments.sample.as_observed()
+    number = group_copies(observed, with_target=True)
+    if number is None or _share_of(observed, number) == 1.0:
         return rows[:, -1]
     first = np.flatnonzero(number == np.arange(len(number)))
     return np.asarray(np.bincount(number, rows[:, -1])[first] / np.bincount(number)[first])
@@ -359,7 +365,7 @@ class Observations:
         All rows where there is no sample, or where it holds no copies.
         """
         rows, n = moments.sample.rows, moments.n
-        every, x = cls(n, moments.log_weight), rows[:, :-1]
+        every, x = cls(n, moments.log_weight), moments.sample.as_observed()
         number = group_copies(x, with_target=True)
         if number is None or _share_of(x, number) == 1.0:
             return every
@@ -368,7 +374,7 @@ class Observations:
             return every
         w = rows[:, -1]
         if len(rows) == n:
-            _, _, together = merge_copies(rows[:, :0], rows[:, :-1], w)
+            _, _, together = merge_copies(x[:, :0], x, w)
             return cls(len(together), float(np.log(together).sum()), n / len(together))
         share = times / each
         count = max(round(n * float(share.sum() / times.sum())), 1)

@@ -23,6 +23,10 @@ class RowSample:
     not shrink when rows are removed. None if some rows come from an older store that did not
     keep it."""
 
+    observed: Float64 | None = None
+    """(m, d + T), inputs and targets before a line was taken from those in ``rows``. Whether equal
+    rows are copies is told by these: what a line leaves of whole numbers has no equal values."""
+
     @classmethod
     def empty(cls, size: int, width: int) -> Self:
         """No rows of ``width`` columns."""
@@ -70,7 +74,8 @@ class RowSample:
         first, last = (np.searchsorted(other.keys, self.keys, side) for side in ("left", "right"))
         rank = np.arange(len(self.keys)) - np.searchsorted(self.keys, self.keys)
         keep = rank >= last - first  # equal rows go one for one
-        return replace(self, keys=self.keys[keep], rows=self.rows[keep])
+        observed = None if self.observed is None else self.observed[keep]
+        return replace(self, keys=self.keys[keep], rows=self.rows[keep], observed=observed)
 
     def share_in(self, other: Self) -> tuple[float, int]:
         """Share of these rows that stand in another sample, too, and of how many it is.
@@ -86,6 +91,10 @@ class RowSample:
         rows = self.rows.copy()
         rows[:, -1] *= factor
         return replace(self, rows=rows)
+
+    def as_observed(self) -> Float64:
+        """Inputs and targets (m, d + T) of the rows, before any line was taken from them."""
+        return self.rows[:, :-1] if self.observed is None else self.observed
 
     def columns(self, keep: Array) -> Self:
         """Some of the columns of [x, y, w]."""

@@ -43,7 +43,7 @@ from rff_stream.planning import PlanRequest
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.trend.map import TrendFeatures
-from rff_stream.trend.statistic import TrendStatistic, shifted, shifted_rows
+from rff_stream.trend.statistic import TrendStatistic, shifted_rows, without_line
 
 REFUSES = {
     "until": "A map beside a line is read to the end. Use fit without until, or features='whole'.",
@@ -244,12 +244,12 @@ class TrendFamily(Family):
         self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int, variances: bool
     ) -> TrendAnswer:
         inner, trend, given = totals.features.map, totals.features.trend, totals.parameters
-        groups = {label: shifted(part, trend, -1.0) for label, part in totals.groups.items()}
+        groups = {label: without_line(part, trend) for label, part in totals.groups.items()}
         own = replace(
             totals,
             features=inner,
             groups=groups,
-            total=shifted(totals.total, trend, -1.0),
+            total=without_line(totals.total, trend),
             parameters=None if given is None else replace(given, features=inner),
         )
         found = family_of(inner).solve(
@@ -259,7 +259,7 @@ class TrendFamily(Family):
 
     def restore(self, stored: StoredAnswer, *, variances: bool) -> TrendAnswer:
         inner, trend = stored.features.map, stored.features.trend
-        total = None if stored.total is None else shifted(stored.total, trend, -1.0)
+        total = None if stored.total is None else without_line(stored.total, trend)
         own = replace(stored, features=inner, total=total)
         return TrendAnswer(family_of(inner).restore(own, variances=variances), trend)
 

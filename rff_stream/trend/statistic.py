@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,17 +40,38 @@ class _Sink:
         self._sink.add(replace(rows, y=rows.y - self._trend(rows.x)), places)
 
     def result(self) -> Any:
-        return shifted(self._sink.result(), self._trend, 1.0)
+        return _with_samples(self._sink.result(), self._observed)
+
+    def _observed(self, sample: RowSample) -> RowSample:
+        """The rows with their y, whole to 2⁻⁴⁰ of what the line leaves.
+
+        y − line + line is y but for rounding, by which equal targets would differ.
+        """
+        rows = shifted_rows(sample.rows, self._trend, 1.0)
+        d, noise = len(self._trend.origin), self._trend.noise
+        unit = np.exp2(np.floor(np.log2(np.where(noise > 0, noise, 1.0)) / 2) - 40)
+        whole = np.rint(rows[:, d:-1] / unit) * unit
+        rows[:, d:-1] = np.where(noise > 0, whole, rows[:, d:-1])
+        return replace(sample, rows=rows)
 
 
-def shifted(moments: Any, trend: LinearTrend, sign: float) -> Any:
-    """The same sums; of their sampled rows the line times ``sign`` is added to y."""
+def without_line(moments: Any, trend: LinearTrend) -> Any:
+    """The same sums; the line is taken from the targets of their sampled rows."""
+
+    def left(sample: RowSample) -> RowSample:
+        rows = shifted_rows(sample.rows, trend, -1.0)
+        return replace(sample, rows=rows, observed=sample.rows[:, :-1])
+
+    return _with_samples(moments, left)
+
+
+def _with_samples(moments: Any, change: Callable[[RowSample], RowSample]) -> Any:
+    """The same sums with another row sample, or those of several maps."""
     members = getattr(moments, "members", None)
-    if members is not None:  # of several maps
-        each = (None if own is None else shifted(own, trend, sign) for own in members)
+    if members is not None:
+        each = (None if own is None else _with_samples(own, change) for own in members)
         return replace(moments, members=tuple(each))
-    sample: RowSample = moments.sample
-    return replace(moments, sample=replace(sample, rows=shifted_rows(sample.rows, trend, sign)))
+    return replace(moments, sample=change(moments.sample))
 
 
 def shifted_rows(rows: Float64, trend: LinearTrend, sign: float) -> Float64:

@@ -585,7 +585,8 @@ def test_levels_that_stand_hundreds_of_times_have_finite_sums():
     x = rng.integers(0, 4, (6000, 2)).astype(float)
     y = 3 + x[:, 0] + 2 * rng.normal(size=6000)
     y = np.rint(np.column_stack([y, 3 + x[:, 0] - 2 * x[:, 1] + rng.normal(size=6000)]))
-    model = rs.GaussianProcessRegressor(random_state=0, search_seconds=2.0, progress=False).fit(x, y)
+    model = rs.GaussianProcessRegressor(random_state=0, search_seconds=2.0, progress=False)
+    model.fit(x, y)
     errors = (model.predict(x) - np.column_stack([3 + x[:, 0], 3 + x[:, 0] - 2 * x[:, 1]])) ** 2
     # 16 means of 375 rows each: variances 4.1/375 and 1.1/375 at most, times 16 of 16 levels
     assert (errors.mean(axis=0) < 3 * np.array([4.1, 1.1]) / 375).all()
