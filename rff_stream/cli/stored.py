@@ -185,7 +185,7 @@ def update(
             known += found.known
             waiting += [found.waiting] if found.waiting else []
         if answer and not is_answered(store.log):
-            with after_commit("The new rows are counted"):
+            with after_commit("The new rows are counted" if counted else ""):
                 solved = keep_answer_in_store(model, **own)
             warn_of_rows_again(solved, counted, later, counted=True)
     added = {each.id: each.rows for each in counted}

@@ -159,10 +159,10 @@ class CountedFiles:
         return found, waiting
 
     def _stays_out(self, digest: str) -> bool:
-        """Whether a content that does not count was forgotten by name, and not replaced."""
-        out = [id for id in self.forgotten if self.files[id]["digest"] == digest]
+        """Whether a content that does not count was ever forgotten by name, not replaced."""
+        out = {id for id in self.forgotten if self.files[id]["digest"] == digest}
         replaced = (each.get("replaces", ()) for each in self.files.values())
-        return bool(out) and {*out}.isdisjoint(itertools.chain(*replaced))
+        return bool(out.difference(*replaced))
 
     def _id_of(self, file: DataFile, digest: str) -> str:
         """An id that no batch has had: of a content that comes again, with a number."""

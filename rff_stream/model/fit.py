@@ -167,8 +167,9 @@ def solve(recipe: Recipe, fitted: Fitted) -> Fitted:
     """
     if not fitted.n_rows:
         raise ModelError(
-            "0 rows are left to answer from: the batches and groups that were chosen hold "
-            "none. Choose others."
+            "0 rows are left to answer from: the batches and groups that were chosen hold none, or "
+            "all batches were forgotten. Choose others, or count new rows: rff-stream update MODEL "
+            "DATA."
         )
     with threads_of_solve(fitted.features.n_components):
         return replace(fitted, answer=recipe.answer(fitted))

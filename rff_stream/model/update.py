@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from rff_stream._array import Array
 from rff_stream.errors import DataError, ModelError, warn
 from rff_stream.execution import Reading
 from rff_stream.families import DrawnMap
@@ -38,7 +37,7 @@ from rff_stream.model.kept_rows import GROWTH
 from rff_stream.model.persistence import keep_answer
 from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.moments import AugmentedRow
-from rff_stream.moments.copies import FEWEST_AGAIN, share_counted
+from rff_stream.moments.copies import FEWEST_AGAIN, share_again, share_counted
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.sources import Selection, Source
 from rff_stream.sources.container_types import is_names
@@ -119,7 +118,7 @@ def update(recipe: Recipe, fitted: Fitted, later: LaterRows) -> Fitted:
     store = fitted.saved_at.open()
     added = ingest(recipe, fitted, store, later).added
     warn_of_unread(fitted, added)
-    with after_commit("The new rows are counted"):
+    with after_commit("The new rows are counted" if added else ""):
         solved = answered(recipe, fitted, store)
     warn_of_rows_again(solved, added, later, counted=True)  # what was replaced is forgotten
     return solved
@@ -181,7 +180,7 @@ def _rows_again(known: RowSample, n: int, new: RowSample, count: int, n_targets:
             f"{share:.0%} of {of:,} sampled rows that were counted before stand at the same "
             f"places in these {count:,} rows"
         )
-    return _values_again(known.rows[:, :-1], n, new.rows[:, :-1], n_targets, count)
+    return _words_of(*share_again(known, n, new, n_targets), count)
 
 
 def _kept_again(fitted: Fitted, batch: CountedBatch, n_targets: int) -> str:
@@ -191,11 +190,11 @@ def _kept_again(fitted: Fitted, batch: CountedBatch, n_targets: int) -> str:
     n, x, y = len(fitted.kept), batch.kept.x, batch.kept.y
     few = slice(None, None, -(-len(x) // MOST_COMPARED))
     rows = np.column_stack([x, y])
-    return _values_again(rows[:n][few], n, rows[n:][few], n_targets, len(x) - n)
+    return _words_of(*share_counted(rows[:n][few], n, rows[n:][few], n_targets), len(x) - n)
 
 
-def _values_again(known: Array, n: int, new: Array, n_targets: int, count: int) -> str:
-    share, of = share_counted(known, n, new, n_targets)
+def _words_of(share: float, of: int, count: int) -> str:
+    """That so many of a batch of rows come again, as so many sampled ones say; none if few do."""
     if share < MOST_OF_THEM:
         return ""
     return (
@@ -231,6 +230,8 @@ def after_commit(done: str) -> Iterator[None]:
     except Replaced:  # what was committed went with the model that was there
         raise
     except ModelError as error:
+        if not done:
+            raise
         raise ModelError(
             f"{done}, but the model could not be solved: {error} Once this is mended, rs.load "
             "solves it; nothing has to be counted or forgotten again."

@@ -328,7 +328,7 @@ def share_counted(known: Array, n_known: int, new: Array, n_targets: int) -> tup
     counted, as many are equal to one of these as are among the n. Less those by chance, as often
     as known rows have copies; none if they are less than three standard errors.
     """
-    if not n_targets or not len(new):
+    if not n_targets or not len(new) or n_known <= 0:
         return 0.0, 0
     rows = np.concatenate([known, new]).astype(np.float32)
     (_, which), (_, target) = equal_rows(rows), equal_rows(rows[: len(known), -n_targets:])
@@ -341,6 +341,28 @@ def share_counted(known: Array, n_known: int, new: Array, n_targets: int) -> tup
     if expected < FEWEST_AGAIN or found - by_chance < 3 * np.sqrt(found + by_chance):
         return 0.0, 0
     return (found - by_chance) / expected, found
+
+
+def share_again(
+    known: RowSample, n_known: int, new: RowSample, n_targets: int
+) -> tuple[float, int]:
+    """:func:`share_counted` of new rows of which some may stand where they stood before.
+
+    Of those either both samples hold a row or none. Where targets are levels, such as 0, equal ones
+    at a place are no sign that a row comes again.
+    """
+    if not n_targets:
+        return 0.0, 0
+    at_place = np.isin(new.keys, known.keys)
+    rows = np.concatenate([known.rows, new.rows])[:, -1 - n_targets : -1].astype(np.float32)
+    _, target = equal_rows(rows)
+    own, later = np.split(target, [len(known.keys)])
+    tells = np.bincount(own, minlength=len(rows))[later] <= 1
+    found, of = int((at_place & tells).sum()), int((new.is_told_by(known) & tells).sum())
+    share = found / of if found >= FEWEST_AGAIN else 0.0
+    others = known.rows[~np.isin(known.keys, new.keys), :-1], new.rows[~at_place, :-1]
+    moved, more = share_counted(others[0], n_known, others[1], n_targets)
+    return share + (1 - share) * moved, found + more
 
 
 class CountedSums(SampledSums, Protocol):

@@ -80,11 +80,16 @@ class RowSample:
     def share_in(self, other: Self) -> tuple[float, int]:
         """Share of these rows that stand in another sample, too, and of how many it is.
 
-        Of those whose keys are so small that the other has them if its rows do.
+        Of those that the other has if its rows do.
         """
-        last = other.keys[-1] if 0 < len(other.keys) == other.size else np.uint64(2**64 - 1)
-        own = self.keys[self.keys <= last]
+        own = self.keys[self.is_told_by(other)]
         return (float(np.isin(own, other.keys).mean()), len(own)) if len(own) else (0.0, 0)
+
+    def is_told_by(self, other: Self) -> Array:
+        """Which rows (m,) have keys so small that another sample has them if its rows do."""
+        if len(other.keys) < other.size or not other.size:
+            return np.ones(len(self.keys), bool)
+        return np.asarray(self.keys <= other.keys[-1])
 
     def scale(self, factor: float) -> Self:
         """Weights of the rows times ``factor``."""

@@ -362,6 +362,26 @@ def test_places_that_are_observed_again_are_new_rows(target):
     model = kind(n_components=16, random_state=0, progress=False)
     model.fit(pd.concat(days[:2]), "a", inputs=["u", "v"])
     assert model.update(days[2].iloc[::-1]).n_rows_ == 1800
+    assert model.update(days[0].assign(a=HONEST[target](rng, 600))).n_rows_ == 2400  # in order
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.2, False), (0.8, True)])
+def test_how_many_come_again_does_not_hang_on_their_places(share, told):
+    """The first rows of a batch are those of the fit, at their places: both samples hold them, or
+    neither. 2 % were said to be 100 %."""
+    n = 12_000
+    before, after = table(n, 0), table(n, 1)
+    k = int(share * n)
+    again = pd.concat([before[:k], after[k:]])
+    model = ridge(n_components=16).fit(before, "a", inputs=["u", "v"])
+    if not told:
+        model.update(again)
+        return
+    with pytest.warns(NumericalWarning, match="About ([0-9]+)% of these") as met:
+        model.update(again)
+    (said,) = (int(str(each.message).split("%")[0].split()[-1]) for each in met)
+    # of 1,000 sampled rows, four standard errors of a share
+    assert abs(said / 100 - share) < 4 * np.sqrt(share * (1 - share) / 1000) + 0.005
 
 
 def test_a_cube_that_comes_again_as_a_table_is_told():

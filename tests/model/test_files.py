@@ -302,6 +302,18 @@ def test_a_content_that_was_replaced_counts_again_when_it_is_put_back(folder, mo
     same(model.update(folder, replace=True), 0, 1, 3, 9)
 
 
+@ignores_the_map
+@pytest.mark.parametrize("name", ["d02.parquet", "d99.parquet"])
+def test_what_was_replaced_put_back_and_forgotten_stays_out(folder, model, name):
+    """Having been replaced once, it counted again at the next update."""
+    write(folder / "d02.parquet", table(9))
+    model.update(folder, replace=True)
+    write(folder / "d02.parquet", table(2))
+    model.update(folder, replace=True).forget("d02.parquet")
+    (folder / "d02.parquet").rename(folder / name)
+    same(model.update(folder), 0, 1, 3)
+
+
 def test_names_may_be_given_to_other_files(folder, model):
     """As by log rotation: contents move on by a name, and the first name has a new one."""
     for day in range(4):  # files of a size that are written at once may have one time
@@ -586,3 +598,17 @@ def test_a_file_that_is_still_written_is_not_complete(tmp_path: Path, length: in
     part.write_bytes(whole.read_bytes()[:length])
     found = {each.name: is_complete(each, None) for each in files_at(str(tmp_path)) or ()}
     assert found == {"whole.parquet": True, "part.parquet": False}
+
+
+@ignores_the_map
+def test_a_store_of_which_all_is_forgotten_counts_again(folder, stored, tmp_path):
+    """The first update counted its rows and ended in a division by zero."""
+    model = rs.load(stored)
+    for day in range(3):
+        model.forget(f"d0{day}.parquet")
+    with pytest.raises(ModelError, match=r"forgotten.*rff-stream update MODEL DATA"):
+        model.forget("d03.parquet")
+    with pytest.raises(ModelError, match=r"^0 rows are left"):
+        model.update(folder)  # nothing new
+    write(folder / "d07.parquet", table(7))
+    same(model.update(folder), 7)
