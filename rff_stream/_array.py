@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,37 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]
 Float32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JoinedArrays:
+    """Arrays one after the other along their first dimension.
+
+    A store writes them without a copy of all, which may be gigabytes.
+    """
+
+    parts: tuple[Array, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of all together."""
+        return (sum(len(each) for each in self.parts), *self.parts[0].shape[1:])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """That of all together."""
+        return np.result_type(*self.parts)
+
+    @property
+    def nbytes(self) -> int:
+        """That of all together."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.concatenate(self.parts, dtype=dtype)
+
+    def __getitem__(self, key: Any) -> Any:
+        return np.asarray(self)[key]
 
 
 def aligned_bytes(size: int) -> NDArray[np.uint8]:

@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rff_stream._array import Array, Float64
+from rff_stream._array import Array, Float64, JoinedArrays
 from rff_stream.cells.map import LocalFeatures
 from rff_stream.cells.spectrum import LocalTrees, TreeCells, TreeFactors, TreeSpectrum, coefficients
 from rff_stream.cells.variance_form import ROWS_A_COLUMN, CellFit, VarianceForm, variance_form
@@ -160,13 +160,13 @@ class LocalPosterior:
         factor = self._factor((shares * variances).sum(axis=0))
         return np.asarray(factor * np.sqrt(shares * [tree.scale for tree in trees]))
 
-    def arrays(self) -> dict[str, Array]:
+    def arrays(self) -> dict[str, Any]:
         """The posterior as named arrays, for :meth:`from_arrays`: 4·J·B·R² bytes, or twice that."""
         solved, n_cells = self.solved, self.solved.features.n_cells
         trees, counted = solved.trees, solved.observations
         held = [t * n_cells + np.flatnonzero(tree.index >= 0) for t, tree in enumerate(trees)]
         joined = {
-            name: np.concatenate([getattr(tree, name) for tree in trees])
+            name: JoinedArrays(tuple(getattr(tree, name) for tree in trees))
             for name in trees[0].own_arrays
         }
         return {

@@ -85,6 +85,9 @@ difference that it must be better by: it costs a second map in the pass and in e
 NEIGHBOURS, RIVAL_ROWS = 5, 1000
 """Rows whose mean is a simple rule to be compared with, and rows where it is."""
 
+NEAR_VALUES = 2**20
+"""Distances between rows that are held at a time, 8 MiB."""
+
 
 class MapSearch(ScaleSearch, MetricSearch):
     """All steps of a search, in turn; see the head of this file."""
@@ -345,10 +348,14 @@ def _errors_of_line(x: Float64, y: Float64, w: Float64) -> Float64:
 
 def _near_means(x: Float64, y: Float64, count: int) -> Float64:
     """The mean target of the nearest rows of each of the first rows, without itself."""
-    squared = squared_distances(x[:count], x)
-    squared[np.arange(count), np.arange(count)] = np.inf
-    near = np.argpartition(squared, NEIGHBOURS, axis=1)[:, :NEIGHBOURS]
-    return np.asarray(y[near].mean(axis=1))
+    found, size = np.empty((count, y.shape[1])), max(NEAR_VALUES // len(x), 1)
+    for start in range(0, count, size):
+        own = np.arange(start, min(start + size, count))
+        squared = squared_distances(x[own], x)
+        squared[own - start, own] = np.inf
+        near = np.argpartition(squared, NEIGHBOURS, axis=1)[:, :NEIGHBOURS]
+        found[own] = y[near].mean(axis=1)
+    return found
 
 
 def search_map(search: MapSearch) -> MapChoice:

@@ -26,7 +26,7 @@ from rff_stream.store.commit_log import (
     Replaced,
     is_root,
 )
-from rff_stream.store.files import Files, Manifest, sha256, write_vouched
+from rff_stream.store.files import Contents, Files, Manifest, sha256, write_vouched
 from rff_stream.store.local import LocalFiles, open_files
 from rff_stream.store.moments_codec import (
     check_moments,
@@ -198,7 +198,7 @@ def _content(batch: NewBatch, files: Manifest) -> str:
     return sha256(canonical(plain, "labels"))
 
 
-def _batch_contents(folder: str, batch: NewBatch) -> Iterator[tuple[str, bytes]]:
+def _batch_contents(folder: str, batch: NewBatch) -> Iterator[tuple[str, Contents]]:
     if batch.packed is not None:
         yield from encode_packed(folder, batch.packed)
         return
@@ -248,7 +248,7 @@ class Root:
             "header",
         )
 
-    def contents(self, answers: str) -> Iterator[tuple[str, bytes]]:
+    def contents(self, answers: str) -> Iterator[tuple[str, Contents]]:
         """Every file but the batch's, one at a time; ``answers`` is the name of their folder."""
         yield "zarr.json", self.metadata()
         row = {} if self.row is None else row_arrays(self.row)

@@ -12,6 +12,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rff_stream.errors import ModelError
@@ -56,7 +57,7 @@ class Files(Protocol):
     def require_exclusive_puts(self) -> None:
         """Refuse a place where :meth:`create` would let two writers win."""
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: Contents) -> None:
         """A new file, durable once settled; refuses to replace one."""
 
     def settle(self, names: Iterable[str]) -> None:
@@ -136,12 +137,36 @@ MAX_BYTES = 64 * 2**30
 """The most that one model may take in memory, whatever there is."""
 
 
-def sha256(data: bytes) -> str:
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """The bytes of a file, one piece after the other: it may be gigabytes that are not copied."""
+
+    parts: tuple[memoryview, ...]
+
+    def __len__(self) -> int:
+        return sum(each.nbytes for each in self.parts)
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self.parts)
+
+
+Contents = bytes | Pieces
+
+
+def pieces_of(data: Contents) -> tuple[memoryview, ...]:
+    """The bytes of a file in pieces."""
+    return data.parts if isinstance(data, Pieces) else (memoryview(data),)
+
+
+def sha256(data: Contents) -> str:
     """64 hexadecimal digits."""
-    return hashlib.sha256(data).hexdigest()
+    found = hashlib.sha256()
+    for each in pieces_of(data):
+        found.update(each)
+    return found.hexdigest()
 
 
-def write_vouched(files: Files, contents: Iterable[tuple[str, bytes]]) -> Manifest:
+def write_vouched(files: Files, contents: Iterable[tuple[str, Contents]]) -> Manifest:
     """Write new files, durably; returns what a commit says of them.
 
     What was written is removed again when one of them fails: a full disk gets its room back.

@@ -21,10 +21,12 @@ from rff_stream.store.files import (
     DIRECTORY,
     NOFOLLOW,
     NONBLOCK,
+    Contents,
     Files,
     cannot_write,
     check_posix,
     damage,
+    pieces_of,
 )
 from rff_stream.text_formatting import redact_url
 
@@ -90,7 +92,7 @@ class LocalFiles:
             return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
         return []
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: Contents) -> None:
         folder_name, last = os.path.split(name)
         with cannot_write(f"{self.place}/{name}"), self._folder(folder_name, make=True) as folder:
             _write_new(last, data, folder)
@@ -274,12 +276,12 @@ class LocalFiles:
                     raise damage(self.place, name, "is a link or not a regular file")
 
 
-def _write_new(name: str, data: bytes, folder: int, durable: bool = False) -> None:
+def _write_new(name: str, data: Contents, folder: int, durable: bool = False) -> None:
     descriptor = os.open(name, NEW, 0o666, dir_fd=folder)
     try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view[:BLOCK]) :]
+        for view in pieces_of(data):
+            while view:
+                view = view[os.write(descriptor, view[:BLOCK]) :]
         if durable:
             os.fsync(descriptor)
     finally:

@@ -15,6 +15,7 @@ from rff_stream.errors import ModelError
 from rff_stream.features.base import Nesting
 from rff_stream.moments import AugmentedRow, Moments, ended_readings
 from rff_stream.moments.stored import all_dimensions, arrays_of, moments_of
+from rff_stream.store.files import Contents
 from rff_stream.store.zarr_files import (
     decode,
     decode_rows,
@@ -113,7 +114,7 @@ def check_moments(moments: Any, row: AugmentedRow, order: int, name: str) -> Non
             )
 
 
-def encode_moments(folder: str, groups: Sequence[Any]) -> Iterator[tuple[str, bytes]]:
+def encode_moments(folder: str, groups: Sequence[Any]) -> Iterator[tuple[str, Contents]]:
     """Files of the moments of some groups of one row and order, at least one."""
     dimensions, found = all_dimensions(), arrays_of(groups, folder)
     for group in sorted({name.rpartition("/")[0] for name in found} - {""}):
@@ -152,7 +153,7 @@ def _last(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def encode_packed(folder: str, packed: Packed) -> Iterator[tuple[str, bytes]]:
+def encode_packed(folder: str, packed: Packed) -> Iterator[tuple[str, Contents]]:
     """Files of a packed value, its own group and those of its parts included."""
     above = {name[:i] for name in packed.arrays for i, c in enumerate(name) if c == "/"}
     yield f"{folder}/zarr.json", group_metadata({PLAIN: packed.plain}, "a packed value")

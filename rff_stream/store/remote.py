@@ -15,7 +15,7 @@ import fsspec
 from rff_stream.errors import ModelError
 from rff_stream.remote_calls import answer_in_time, no_answer
 from rff_stream.sources.container_types import missing_extra
-from rff_stream.store.files import CLAIMS, damage
+from rff_stream.store.files import CLAIMS, Contents, damage
 from rff_stream.text_formatting import cause_words, hide_in, hide_options, redact_url
 
 PARALLEL = 16
@@ -98,7 +98,8 @@ class RemoteFiles:
             return sorted(name.rstrip("/").rpartition("/")[2] for name in names)
         return []
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: Contents) -> None:
+        data = bytes(data)
         # The answer to a put may be lost and the put repeated: then our own bytes are there.
         if not self.create(name, data) and self.find(name, len(data)) != data:
             raise ModelError(

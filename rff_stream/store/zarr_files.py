@@ -10,9 +10,9 @@ from typing import Any, TypeGuard
 import google_crc32c
 import numpy as np
 
-from rff_stream._array import Array
+from rff_stream._array import Array, JoinedArrays
 from rff_stream.errors import ModelError
-from rff_stream.store.files import damage
+from rff_stream.store.files import Contents, Pieces, damage
 
 MAX_JSON = 64 * 2**20
 """Bytes of the largest JSON file that is written or read."""
@@ -118,31 +118,33 @@ KNOWN: dict[bytes, Metadata] = {}
 MOST_KNOWN = 256  # a store with more shapes parses the rest each time
 
 
-def encode(name: str, array: Array, dims: Sequence[str] = ()) -> Iterator[tuple[str, bytes]]:
+def encode(
+    name: str, array: Array | JoinedArrays, dims: Sequence[str] = ()
+) -> Iterator[tuple[str, Contents]]:
     """Files of the array at a path inside the store, in one chunk, one file at a time.
 
     ``dims`` are names of its dimensions, which xarray wants; made from the path by default.
     """
     check_dtype(name, array)
-    array = np.asarray(array)
-    last = name.rpartition("/")[2]
-    dims = dims or [f"{last}_{axis}" for axis in range(array.ndim)]
-    chunk = _chunk_shape(array.shape, False)
-    yield _metadata_file(name, array.shape, array.dtype.name, chunk, dims)
-    for key in _keys(array.shape, chunk):
-        yield f"{name}/{key}", _chunk(array)
+    parts = array.parts if isinstance(array, JoinedArrays) else (np.asarray(array),)
+    shape, dtype, last = array.shape, array.dtype, name.rpartition("/")[2]
+    dims = dims or [f"{last}_{axis}" for axis in range(len(shape))]
+    chunk = _chunk_shape(shape, False)
+    yield _metadata_file(name, shape, dtype.name, chunk, dims)
+    for key in _keys(shape, chunk):
+        yield f"{name}/{key}", _chunk(parts, dtype)
 
 
 def encode_rows(
     name: str, rows: Sequence[Array], dims: Sequence[str]
-) -> Iterator[tuple[str, bytes]]:
+) -> Iterator[tuple[str, Contents]]:
     """Files of the array whose rows these are: equal shapes, at least one, a chunk for each."""
     check_dtype(name, rows[0])
     shape = (len(rows), *rows[0].shape)
     chunk = _chunk_shape(shape, True)
     yield _metadata_file(name, shape, rows[0].dtype.name, chunk, dims)
     for key, row in zip(_keys(shape, chunk), rows, strict=True):
-        yield f"{name}/{key}", _chunk(row)
+        yield f"{name}/{key}", _chunk((row,), row.dtype)
 
 
 def decode(name: str, files: Mapping[str, bytes], place: str) -> Array:
@@ -186,7 +188,10 @@ def _decoded_chunks(
 def check_dtype(name: str, array: Any) -> None:
     """Refuse values that a store does not keep, by name."""
     dtype = getattr(array, "dtype", None)
-    if not isinstance(array, np.ndarray | np.generic) or getattr(dtype, "name", "") not in DTYPES:
+    if (
+        not isinstance(array, np.ndarray | np.generic | JoinedArrays)
+        or getattr(dtype, "name", "") not in DTYPES
+    ):
         found = type(array).__name__ if dtype is None else f"an array of dtype {dtype}"
         raise ModelError(
             f"{name} is {found}; a store keeps NumPy arrays of {', '.join(DTYPES)}. "
@@ -214,14 +219,16 @@ def _keys(shape: tuple[int, ...], chunk: tuple[int, ...]) -> Iterator[str]:
             yield "/".join(["c", str(i), *["0"] * (len(shape) - 1)])
 
 
-def _chunk(array: Array) -> bytes:
-    """What Zarr's codecs bytes and crc32c make of an array: one copy, as it may be gigabytes."""
-    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    data = np.ascontiguousarray(little).reshape(-1).view(np.uint8)
-    data.flags.writeable = False
-    checksum: int = google_crc32c.value(data)
-    parts: Any = (data, checksum.to_bytes(CHECKSUM, "little"))
-    return b"".join(parts)
+def _chunk(parts: Sequence[Array], dtype: np.dtype[Any]) -> Pieces:
+    """What Zarr's codecs bytes and crc32c make of arrays one after the other, without a copy."""
+    pieces, checksum = [], 0
+    for each in parts:
+        little = np.ascontiguousarray(each.astype(dtype.newbyteorder("<"), copy=False))
+        data: Any = little.reshape(-1).view(np.uint8)
+        data.flags.writeable = False
+        checksum = google_crc32c.extend(checksum, data)
+        pieces.append(memoryview(data))
+    return Pieces((*pieces, memoryview(checksum.to_bytes(CHECKSUM, "little"))))
 
 
 def _metadata_file(

@@ -1,4 +1,4 @@
-"""A fit holds what its plan promised, measured from outside, in processes of their own."""
+"""A fit and its save hold what the plan promised, measured from outside, in processes of their own."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ def measure(choices):
         plan = Reading.plan
         Reading.plan = lambda *of, **asked: plans.append(plan(*of, **asked)) or plans[-1]
         model.update(choices["later"], batch="later")
+    model.save(choices["path"] + ".model", moments=True)
     return {"peak": peak(), "promised": plans[-1].process_bytes, "rows": model.n_rows_,
             "fit": [first, plans[0].process_bytes, plans[0].layout.n_leaves],
             "leaves": model.plan_.layout.n_leaves, "text": str(plans[-1])}
@@ -52,7 +53,7 @@ def asked(path: Path, threads: int = 2, **choices: Any) -> dict[str, Any]:
 
 
 def measured_in_turn(*fits: dict[str, Any]) -> list[dict[str, Any]]:
-    """Peaks of a process that does nothing but the fits, each up to its end; what plans said."""
+    """Peaks of a process that does nothing but the fits, each with its save; what plans said."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(fits)],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
