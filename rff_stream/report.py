@@ -67,6 +67,7 @@ class Assessment:
     scores: ClassScores | None  # the same of a classifier
     x: Float64  # (m, d): some of the rows, spread over the data
     y: Float64  # (m, T)
+    w: Float64  # (m,)
     seconds: float  # of the pass; 0 where it was made before
     held_out: bool = False  # whether a condition says that the fit left these rows out
 
@@ -107,7 +108,7 @@ def assess(
         scores = model.scores(data, target, weights, **choices)
         nothing = np.empty((0, len(model.columns_.inputs)))
         seconds = time.monotonic() - started
-        return Assessment(place, None, scores, nothing, nothing, seconds, held_out)
+        return Assessment(place, None, scores, nothing, nothing, np.empty(0), seconds, held_out)
     seconds = 0.0
     if targets and residuals is None:
         residuals = model.residuals(data, target, weights, **choices)
@@ -118,9 +119,8 @@ def assess(
     source = open_later(model, model.columns_, rows, kind, scored=True).source
     pilot = Reading(source, progress=False).pilot()
     step = max(1, -(-len(pilot.x) // DRAWN_ROWS))
-    x = np.asarray(pilot.x[::step], np.float64)
-    y_drawn = np.asarray(pilot.y[::step], np.float64)
-    return Assessment(place, residuals, None, x, y_drawn, seconds, held_out)
+    x, y_drawn, w = (np.asarray(each[::step], np.float64) for each in (pilot.x, pilot.y, pilot.w))
+    return Assessment(place, residuals, None, x, y_drawn, w, seconds, held_out)
 
 
 WIDTH, HEIGHT = 6.4, 4.2
@@ -563,7 +563,7 @@ def _baselines(model: Any, test: Assessment) -> list[list[str]]:
         trend = np.linalg.lstsq(root * np.hstack([ones, x - centre]), root * y, rcond=None)[0]
         rows.append(("linear trend", (test.y - trend[0] - (test.x - centre) @ trend[1:])[:, 0]))
         rows.append(("mean", test.y[:, 0] - np.average(y[:, 0], weights=w)))
-    return [[name, numbers(np.sqrt(np.mean(np.square(e))))] for name, e in rows]
+    return [[name, numbers(np.sqrt(np.average(e**2, weights=test.w)))] for name, e in rows]
 
 
 def _places(names: Sequence[str]) -> tuple[int, int] | None:
@@ -628,7 +628,7 @@ def _coverage(model: Any, test: Assessment) -> str:
     if std is None or not len(test.x):
         return ""
     missed = np.abs(mean_of(model, test.x) - test.y) > ndtri(0.5 + COVERAGE / 2) * std
-    share = ", ".join(f"{1 - each:.1%}" for each in missed.mean(axis=0))
+    share = ", ".join(f"{1 - each:.1%}" for each in np.average(missed, axis=0, weights=test.w))
     return (
         f"Of {len(test.x):,} rows of {test.place}, {share} lie inside the "
         f"{format_share(COVERAGE)} interval of a new y."

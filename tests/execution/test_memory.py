@@ -1,4 +1,4 @@
-"""A fit and its save hold what the plan promised, measured from outside, in processes of their own."""
+"""A fit and its save hold what the plan promised, measured from outside, in own processes."""
 
 from __future__ import annotations
 

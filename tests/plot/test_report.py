@@ -130,6 +130,23 @@ def test_a_report_says_what_how_good_how_sure_and_at_what_cost(process: Any, tes
 
 
 @pytest.mark.slow
+def test_weights_count_in_every_number_of_the_page(process: Any, rng: Any) -> None:
+    """The error of the fit had them, its row of the table and the share in intervals had not."""
+    x, y = rows(rng, 300)
+    w = np.where(np.abs(x[:, 0]) < 1, 9.0, 0.5)
+    y = np.where(w > 1, y + 0.5, y)
+    test = assess(process, x, target=y, weights=w)
+    page = read(report(process, test=test))
+    mean, std = process.predict(x, return_std=True)
+    error = np.sqrt(np.average((y - mean) ** 2, weights=w))
+    found = re.search(r"this model([\d.]+)linear", page.words)
+    assert found is not None and float(found[1]) == pytest.approx(error, rel=1e-3)
+    share = re.search(r"([\d.]+)% lie inside", page.words)
+    inside = np.average(np.abs(y - mean) < 1.95996 * std, weights=w)
+    assert share is not None and float(share[1]) == pytest.approx(100 * inside, abs=0.06)
+
+
+@pytest.mark.slow
 def test_blocks_fill_their_rows_where_there_is_no_map(rng: np.random.Generator) -> None:
     """Two stand side by side on a wide screen: an odd number would leave half a row empty."""
     x = rng.uniform(-2, 2, (400, 3))
