@@ -202,6 +202,7 @@ def test_no_point_is_looked_at_twice(monkeypatch):
         return look(target, log_scale, log_alpha)
 
     kept = []  # so that no id is given twice
+    monkeypatch.setattr(whole_space, "PATIENCE", 8)  # else this search ends before it comes back
     monkeypatch.setattr(whole_space._Best, "__call__", asking)
     monkeypatch.setattr(whole_space.MapEvidence, "__call__", looking)
     rng = np.random.default_rng(0)
