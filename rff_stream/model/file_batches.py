@@ -310,12 +310,22 @@ def chosen_ids(names: Sequence[str], live: Mapping[str, Mapping[str, Any]]) -> l
                 "Look at them with rff-stream batches MODEL."
             )
         id = meant[name][0]
-        named = [key for key, content in live[id].get("batches", {}).items() if key != content]
-        own = (*live[id].get("files", {}), *named)
-        if name != id and len(own) > 1:
+        together = _counted_in(live[id])
+        if name != id and together > 1:
             raise ModelError(
-                f"{name!r} was counted together with {len(own) - 1:,} others in the batch {id!r}, "
+                f"{name!r} was counted together with {together - 1:,} others in the batch {id!r}, "
                 "and a sum cannot be taken apart. Forget the whole batch, or fit again."
             )
         found += [id] if id not in found else []
     return found
+
+
+def _counted_in(labels: Mapping[str, Any]) -> int:
+    """How many named batches, files and other rows are in one batch, as far as its labels tell.
+
+    Rows that were counted without a name are under their content, which may be that of a file.
+    """
+    batches = labels.get("batches", {})
+    named = sum(name != content for name, content in batches.items())
+    places = len(labels.get("files", {})) + len(labels.get("records", ()))
+    return named + max(places, len(batches) - named)

@@ -657,3 +657,17 @@ def test_labels_in_place_of_the_name_of_their_column_are_refused(form):
     with pytest.raises(ValueError, match=r"by is a \w+ of labels.* Give the labels as a column"):
         model.update(x[40:], x[40:, 0], by=form([1, 2] * 20))
     assert model.n_rows_ == 40
+
+
+@pytest.mark.parametrize("kind", ["memory", "file", "zarr"])
+def test_a_name_that_is_in_one_sum_with_unnamed_rows_is_not_forgotten(tmp_path, kind):
+    """A fit, then a named batch, were saved as one sum: forgetting the batch took out the fit."""
+    data = {"memory": table(60, 0), "file": tmp_path / "d.parquet", "zarr": tmp_path / "d.zarr"}
+    table(60, 0).to_parquet(data["file"])
+    table(60, 0).to_xarray().to_zarr(data["zarr"], consolidated=False)
+    model = ridge(n_components=16).fit(data[kind], "a", inputs=["u", "v"])
+    model.update(table(40, 1), batch="b").save(tmp_path / "m.zarr", moments=True)
+    model = rs.load(tmp_path / "m.zarr").update(table(20, 2), batch="c")
+    with pytest.raises(ModelError, match=r"'b' was counted together with 1 others in the batch"):
+        model.forget("b")
+    assert model.forget("c").n_rows_ == 100
