@@ -25,7 +25,7 @@ from scipy.special import logsumexp
 from rff_stream._array import Array, Float64
 from rff_stream.cells.posterior import LocalPosterior, runs_of_cells
 from rff_stream.features.nystroem import self_kernel
-from rff_stream.kernels import Kernel
+from rff_stream.kernels import ExactKernel, Kernel
 from rff_stream.side_by_side import side_by_side
 
 BATCH = 256
@@ -58,7 +58,7 @@ class _RowsOfCell:
 
 def covariance(posterior: LocalPosterior, x: Array) -> Float64:
     """Cov(f(x), f(x')) (T, n, n) of all pairs of rows x (n, d); n²R flops in each cell."""
-    loadings, kernel = posterior.loadings(x), posterior.solved.features.kernel
+    loadings = posterior.loadings(x)
     rows, routes = posterior.route(x)
     found = np.zeros((len(posterior.inflation), len(x), len(x)))
     for tree, cells in enumerate(routes):
@@ -67,19 +67,65 @@ def covariance(posterior: LocalPosterior, x: Array) -> Float64:
             key = (tree, cell)
             own = _rows_of_cell(posterior, key, rows[places])
             inverse, of_mean = _uncertainty(posterior, key)
+            missing = _Missing.of(posterior, key, own)
             sides = np.sqrt(noise) * loadings[tree, places]
             for start in range(0, len(places), BATCH):
                 some = slice(start, start + BATCH)
-                missing = kernel(own.rows[some], own.rows)
-                missing -= own.coordinates[some] @ own.coordinates.T
+                left = missing(some)
                 for target, side in enumerate(sides.T):
                     term = (own.white[some] * inverse[:, target]) @ own.white.T
                     term += of_mean
-                    term += missing / alpha[target]
+                    term += left / alpha[target]
                     term *= side[some, None]
                     term *= side
                     found[target, places[some, None], places] += term
     return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Missing:
+    """k(x, x') − zᵀz' of m rows of a cell, with the diagonal of their variances.
+
+    It is divided by α, which may be as small as the rounding errors of z in float32: z is that of
+    the factor in float64, and rows are taken about one of them. What the diagonal of the variances
+    has more is added to it, and where it has less the row is smaller: both keep the eigenvalues
+    from being negative.
+    """
+
+    kernel: ExactKernel
+    near: Float64  # (m, d)
+    exact: Float64  # (m, R): z
+    scale: Float64  # (m,)
+    more: Float64  # (m,)
+
+    @classmethod
+    def of(cls, posterior: LocalPosterior, key: tuple[int, int], own: _RowsOfCell) -> _Missing:
+        """That of rows of a cell."""
+        features, (tree, cell) = posterior.solved.features, key
+        kernel, rows = features.kernel, own.rows
+        exact = own.coordinates
+        if exact.shape[1]:
+            values = np.empty(exact.shape)
+            features.kernel_values(
+                tree, cell, features.rows_of_cells(tree, np.array([cell]), rows), values
+            )
+            exact = values @ np.tril(features.inverse_triangle(tree, cell)).T
+        own_kernel = self_kernel(kernel, rows)
+        variance = np.maximum(own_kernel - np.vecdot(own.coordinates, own.coordinates), 0)
+        left = own_kernel - np.vecdot(exact, exact)
+        share = np.clip(variance / np.where(left > 0, left, np.inf), 0, 1)
+        near = rows - rows[0] if kernel.stationary else rows
+        more = variance - share * np.maximum(left, 0)
+        return cls(kernel, near, exact, np.sqrt(share), more)
+
+    def __call__(self, some: slice) -> Float64:
+        """Its rows (·, m) of some of the rows."""
+        found = self.kernel(self.near[some], self.near)
+        found -= self.exact[some] @ self.exact.T
+        found *= self.scale[some, None] * self.scale
+        at = np.arange(len(self.near))[some]
+        found[at - at[0], at] += self.more[some]
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)

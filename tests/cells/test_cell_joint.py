@@ -189,3 +189,24 @@ def test_a_kernel_without_frequencies_draws_nothing(rng: Any) -> None:
     _, std = model.predict(X[:5], return_std=True)
     np.testing.assert_allclose(np.sqrt(covariance.diagonal()), std, rtol=1e-3)
     assert np.isfinite(mean).all()
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6, 1.7e9])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_it_has_the_variances_and_no_negative_eigenvalue_far_from_0(
+    offset: float, seed: int
+) -> None:
+    """Seconds since 1970 gave variances of −16 times the right ones, and rows about 0 of .55."""
+    rng = np.random.default_rng(seed)
+    u = rng.uniform(0, 10, 600)
+    X = np.column_stack([offset + u, rng.normal(size=600)])
+    y = np.sin(u) + X[:, 1] + 0.2 * rng.normal(size=600)
+    model = rs.GaussianProcessRegressor(random_state=seed, progress=False).fit(X, y)
+    new = X[:40] + np.array([0.03, 0])
+    for noise in (False, True):
+        _, found = model.predict(new, return_cov=True, noise=noise)
+        std = model.predict(new, return_std=True, noise=noise)[1]
+        # rows are mapped in float32 for deviations: 6e-8 of the signal, 300 times the least here
+        np.testing.assert_allclose(found.diagonal(), std**2, rtol=1e-4)
+        # 1e-4 of the largest: rounding errors of 1e-10 over α
+        assert np.linalg.eigvalsh(found)[0] > -1e-4 * found.diagonal().max()
