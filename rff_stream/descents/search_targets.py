@@ -56,7 +56,7 @@ class PilotFit:
         """Fits to at most 2,000 of the rows; ``row`` is without targets."""
         loss = loss if loss.log_link or isinstance(loss, Huber) else Huber()
         few = np.zeros(len(pilot.x), bool)
-        few[:: -(-len(few) // FEW_ROWS)] = True
+        few[:: max(len(few) // FEW_ROWS, 1)] = True
         sample = pilot.part(few)
         rows = Rows(sample.x, sample.y, sample.w, None, 0)
         held_out = np.repeat(~few[:, None], pilot.y.shape[1], axis=1)

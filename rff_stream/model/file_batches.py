@@ -325,7 +325,7 @@ def _counted_in(labels: Mapping[str, Any]) -> int:
 
     Rows that were counted without a name are under their content, which may be that of a file.
     """
-    batches = labels.get("batches", {})
+    batches: dict[str, str] = labels.get("batches", {})
     named = sum(name != content for name, content in batches.items())
     places = len(labels.get("files", {})) + len(labels.get("records", ()))
     return named + max(places, len(batches) - named)
