@@ -69,8 +69,9 @@ class KernelClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         As in :class:`~rff_stream.KernelRidge`, with one-hot classes: "auto" compares kernels,
         length-scales, a metric and sizes of cells by the calibrated probabilities of left-out rows
         of the pilot. With ``n_components``, ``alpha="cv"``, a loss other than "squared" or a first
-        ``partial_fit`` it is one map of the whole space; with ``n_components``, or up to 800 rows
-        unless held-out rows say otherwise, of the median length-scale. "grid" is for numbers only.
+        ``partial_fit`` it is one map of the whole space: with ``n_components``, or for other losses
+        unless held-out rows are predicted clearly better with what was found, of the median
+        length-scale. "grid" is for numbers only.
     gamma : float, optional
         As in :class:`~rff_stream.KernelRidge`.
     alpha : float, "sample" or "cv", default="sample"
