@@ -55,8 +55,12 @@ class PilotFit:
     ) -> PilotFit:
         """Fits to at most 2,000 of the rows; ``row`` is without targets."""
         loss = loss if loss.log_link or isinstance(loss, Huber) else Huber()
-        few = np.zeros(len(pilot.x), bool)
-        few[:: max(len(few) // FEW_ROWS, 1)] = True
+        n = len(pilot.x)
+        few = np.zeros(n, bool)
+        if n < 2 * FEW_ROWS:  # four folds, which leave out all of few rows
+            few[:: -(-n // FEW_ROWS)] = True
+        else:  # one fold
+            few[np.arange(FEW_ROWS) * n // FEW_ROWS] = True
         sample = pilot.part(few)
         rows = Rows(sample.x, sample.y, sample.w, None, 0)
         held_out = np.repeat(~few[:, None], pilot.y.shape[1], axis=1)

@@ -324,9 +324,8 @@ class _Best:
         self.value = -np.inf
         self.parameters: Float64 = np.empty(0)
         self._found: dict[bytes, tuple[float, Float64]] = {}
-        self._lowered: list[
-            tuple[Float64, Float64]
-        ] = []  # points with slopes, each the best so far
+        # Points with slopes, each the best so far.
+        self._lowered: list[tuple[Float64, Float64]] = []
         self._last = -np.inf, 0  # log p, and the evaluation, of the last gain that counts
 
     @property

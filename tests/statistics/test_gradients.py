@@ -60,7 +60,7 @@ def X(rng):
 @pytest.fixture
 def Y(X, rng):
     wave = np.sin(X[:, 0] + X[:, 1] / 2)
-    return np.stack([wave + 0.1 * rng.standard_normal(len(X)), X[:, 2] ** 2], axis=1)
+    return np.stack([wave, X[:, 2] ** 2], axis=1) + 0.1 * rng.standard_normal((len(X), 2))
 
 
 def plain(**parameters: Any) -> rs.KernelRidge:
