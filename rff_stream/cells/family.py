@@ -70,7 +70,7 @@ from rff_stream.features.packed_triangle import triangle_size
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_choice import MapChoice
-from rff_stream.length_scales.map_search import search_map, with_noise_beside_noise
+from rff_stream.length_scales.map_search import search_map
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.copies import sample_without_copies, weights_of_single_copies
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
@@ -403,13 +403,11 @@ def _search(
     shape = CellShape(cell_rows, sizes.n_features)
     if not rows.varies:
         return MapChoice.of_constant(parameters.kernels.named[0], rows.x, shape), {}
-    near, of_pilot = neighbouring_rows(reading, rows, n_rows, rng, parameters.seed, encoding)
+    blocks, of_pilot = neighbouring_rows(reading, rows, n_rows, rng, parameters.seed, encoding)
     chosen = isinstance(parameters.features, ChosenCells)
     pays = (
         parameters.averages and is_named(parameters.penalty, "evidence") and n_rows <= MOST_AVERAGED
     )
-    (own_rng,) = np.random.default_rng(parameters.seed).spawn(1)  # others draw what they drew
-    rows, blocks = with_noise_beside_noise(rows, near, own_rng)
     search = map_search(
         rows, blocks, of_pilot, parameters, shape, rng,
         scores=encoding is None, sizes=chosen, averages=chosen and pays,

@@ -27,13 +27,11 @@ and while there is something left of its budget.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from rff_stream._array import Float64
-from rff_stream.kernels import Gaussian
 from rff_stream.length_scales.candidates import Candidate
 from rff_stream.length_scales.holes import (
     FEWEST_HOLES,
@@ -46,25 +44,15 @@ from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.linear_fit import LinearFit
 from rff_stream.length_scales.map_choice import MapChoice, Trial
 from rff_stream.length_scales.metric_search import MetricSearch
-from rff_stream.length_scales.scale_search import FIRST, UNUSED, ScaleSearch
-from rff_stream.length_scales.search import (
-    ALPHA_ROWS,
-    FIRST_STEPS,
-    JUDGED_ROWS,
-    MOST_OF_METRIC,
-    SET_ROWS,
-    RowSets,
-)
+from rff_stream.length_scales.scale_search import UNUSED, ScaleSearch
+from rff_stream.length_scales.search import ALPHA_ROWS, JUDGED_ROWS, RowSets
 from rff_stream.length_scales.window_evidence import (
     START_ALPHA,
     MetricFit,
     RowWindow,
-    best_start,
-    climb_from,
-    left_out_residuals,
     squared_distances,
 )
-from rff_stream.length_scales.windows import TINY, deviation, input_scale
+from rff_stream.length_scales.windows import TINY, input_scale
 from rff_stream.pilot import weight_unit
 
 AS_GOOD = 1.05
@@ -96,10 +84,6 @@ difference that it must be better by: it costs a second map in the pass and in e
 
 NEIGHBOURS, RIVAL_ROWS = 5, 1000
 """Rows whose mean is a simple rule to be compared with, and rows where it is."""
-
-LITTLE_NOISE, NOISY = 0.1, 0.1
-"""Relative error of a target, over that of the worst one, below which noise is added to it, where
-that of the worst one is at least so large: several exact targets stay as they are."""
 
 NEAR_VALUES = 2**20
 """Distances between rows that are held at a time, 8 MiB."""
@@ -354,38 +338,6 @@ class MapSearch(ScaleSearch, MetricSearch):
             if self.candidates[-1].error >= before:
                 return
             before, rows = self.candidates[-1].error, LARGER * rows
-
-
-def with_noise_beside_noise(
-    rows: RowWindow, blocks: Sequence[RowWindow], rng: np.random.Generator
-) -> tuple[RowWindow, Sequence[RowWindow]]:
-    """Rows and blocks, with noise on targets that have next to none beside those that have.
-
-    Evidence counts logarithms: errors of 1e-5 in place of 1e-4 gain more for an exact target than
-    another one can lose, whatever its noise. How exact targets are is told by two fits to all.
-    """
-    if rows.y.shape[1] == 1 or not rows.varies or rows.x.shape[1] > MOST_OF_METRIC:
-        return rows, blocks
-    few = rows.part(rng.permutation(len(rows.x))[:SET_ROWS])
-    if not few.varies or len(few.x) <= NEIGHBOURS:
-        return rows, blocks
-    missed = []
-    for kernel in (FIRST, Gaussian()):
-        start = best_start([few], kernel, deviation(few.x))
-        fit = climb_from([few], kernel, start, True, FIRST_STEPS)
-        missed.append(np.sqrt((left_out_residuals(few, fit) ** 2).mean(axis=0)))
-    spread = deviation(rows.y)
-    error = np.minimum(np.fmin(*missed) / spread, 1.0)
-    least = LITTLE_NOISE * float(error.max())
-    exact = (error < least) & (rows.y != rows.y[:1]).any(axis=0)
-    noise = np.where(exact, least * spread, 0.0)
-    if not noise.any() or error.max() < NOISY:  # or NaN: the kernel has no factor
-        return rows, blocks
-
-    def noisy(part: RowWindow) -> RowWindow:
-        return replace(part, y=part.y + noise * rng.standard_normal(part.y.shape))
-
-    return noisy(rows), [noisy(each) for each in blocks]
 
 
 def _errors_of_line(x: Float64, y: Float64, w: Float64) -> Float64:

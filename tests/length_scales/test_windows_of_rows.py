@@ -16,7 +16,7 @@ from rff_stream.length_scales.budget import SearchBudget, seconds_of_look
 from rff_stream.length_scales.left_out import CellShape, left_out_errors, merge_inputs
 from rff_stream.length_scales.linear_fit import PENALTIES
 from rff_stream.length_scales.map_choice import SearchRecord
-from rff_stream.length_scales.map_search import MapSearch, search_map, with_noise_beside_noise
+from rff_stream.length_scales.map_search import MapSearch, search_map
 from rff_stream.length_scales.window_evidence import (
     MetricFit,
     RowWindow,
@@ -590,33 +590,3 @@ def test_levels_that_stand_hundreds_of_times_have_finite_sums():
     errors = (model.predict(x) - np.column_stack([3 + x[:, 0], 3 + x[:, 0] - 2 * x[:, 1]])) ** 2
     # 16 means of 375 rows each: variances 4.1/375 and 1.1/375 at most, times 16 of 16 levels
     assert (errors.mean(axis=0) < 3 * np.array([4.1, 1.1]) / 375).all()
-
-
-def two_targets(noise, seed=0):
-    rng = np.random.default_rng(seed)
-    x = rng.uniform(-1, 1, (400, 3))
-    y = np.column_stack([np.sin(3 * x[:, 0]) + noise * rng.normal(size=400), np.cos(2 * x[:, 2])])
-    return x, y
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_an_exact_target_does_not_hide_what_another_one_depends_on(seed):
-    """Length-scales were those of the exact one: errors of .51 and .50 beside a noise of .3."""
-    x, y = two_targets(0.3, seed)
-    model = rs.GaussianProcessRegressor(random_state=0, progress=False).fit(x, y)
-    new = np.random.default_rng(seed + 10).uniform(-1, 1, (1000, 3))
-    errors = model.predict(new) - np.column_stack([np.sin(3 * new[:, 0]), np.cos(2 * new[:, 2])])
-    # alone about 8 degrees of freedom: .3 √(8/400) = .04
-    assert np.sqrt((errors**2).mean(axis=0))[0] < 0.1
-    assert np.sqrt((errors**2).mean(axis=0))[1] < 0.01
-
-
-def test_noise_is_for_exact_targets_beside_noisy_ones_alone():
-    for noise, constant in ((0.3, False), (0.0, False), (0.3, True)):
-        x, y = two_targets(noise)
-        if constant:
-            y[:, 1] = 2.0
-        rows = RowWindow(x, y, np.ones(400))
-        found, _ = with_noise_beside_noise(rows, [], np.random.default_rng(0))
-        changed = (found.y != y).any(axis=0)
-        assert changed.tolist() == [False, noise > 0 and not constant]
