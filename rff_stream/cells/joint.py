@@ -84,32 +84,28 @@ def covariance(posterior: LocalPosterior, x: Array) -> Float64:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Missing:
-    """k(x, x') − zᵀz' of m rows of a cell, with the diagonal of their variances.
+    """k(x, x') − zᵀz' of m rows of a cell, in float64, with the diagonal that their std has.
 
-    It is divided by α, which may be as small as the rounding errors of z in float32: z is that of
-    the factor in float64, and rows are taken about one of them. What the diagonal of the variances
-    has more is added to it, and where it has less the row is smaller: both keep the eigenvalues
-    from being negative.
+    It is divided by α, which may be as small as rounding errors of z in float32. So z is computed
+    again with the factor in float64, and rows are relative to one of them. Where std has less on
+    the diagonal, row and column are scaled; where it has more, that is added. Neither makes an
+    eigenvalue negative.
     """
 
     kernel: ExactKernel
-    near: Float64  # (m, d)
-    exact: Float64  # (m, R): z
-    scale: Float64  # (m,)
-    more: Float64  # (m,)
+    near: Float64  # (m, d): rows, relative to the first where the kernel allows it
+    exact: Float64  # (m, R): z in float64
+    scale: Float64  # (m,): of row and column
+    more: Float64  # (m,): added to the diagonal
 
     @classmethod
     def of(cls, posterior: LocalPosterior, key: tuple[int, int], own: _RowsOfCell) -> _Missing:
         """That of rows of a cell."""
-        features, (tree, cell) = posterior.solved.features, key
-        kernel, rows = features.kernel, own.rows
-        exact = own.coordinates
+        features, rows, exact = posterior.solved.features, own.rows, own.coordinates
+        kernel = features.kernel
         if exact.shape[1]:
-            values = np.empty(exact.shape)
-            features.kernel_values(
-                tree, cell, features.rows_of_cells(tree, np.array([cell]), rows), values
-            )
-            exact = values @ np.tril(features.inverse_triangle(tree, cell)).T
+            exact = _kernel_values(posterior, key, rows)
+            exact = exact @ np.tril(features.inverse_triangle(*key)).T
         own_kernel = self_kernel(kernel, rows)
         variance = np.maximum(own_kernel - np.vecdot(own.coordinates, own.coordinates), 0)
         left = own_kernel - np.vecdot(exact, exact)
@@ -119,7 +115,7 @@ class _Missing:
         return cls(kernel, near, exact, np.sqrt(share), more)
 
     def __call__(self, some: slice) -> Float64:
-        """Its rows (·, m) of some of the rows."""
+        """Some of its rows (·, m)."""
         found = self.kernel(self.near[some], self.near)
         found -= self.exact[some] @ self.exact.T
         found *= self.scale[some, None] * self.scale
@@ -312,9 +308,16 @@ def _rows_of_cell(posterior: LocalPosterior, key: tuple[int, int], rows: Float64
     k = cells.index[cell]
     if k < 0:
         return _RowsOfCell(rows, *np.empty((2, len(rows), 0)))
-    values = np.empty((len(rows), features.n_components))
-    places = features.rows_of_cells(tree, np.array([cell]), rows)
-    features.kernel_values(tree, cell, places, values)
+    values = _kernel_values(posterior, key, rows)
     coordinates = np.array(cells.coordinates(features, key, values))
     white = cells.whitened(k, coordinates - cells.centre[k])
     return _RowsOfCell(rows, coordinates, white)
+
+
+def _kernel_values(posterior: LocalPosterior, key: tuple[int, int], rows: Float64) -> Float64:
+    """k(x, U_c) (m, R) of encoded rows (m, d) of one cell."""
+    features, (tree, cell) = posterior.solved.features, key
+    values = np.empty((len(rows), features.n_components))
+    places = features.rows_of_cells(tree, np.array([cell]), rows)
+    features.kernel_values(tree, cell, places, values)
+    return values

@@ -55,7 +55,8 @@ SCORES = 16
 """Columns of scores and slopes that are counted in addition."""
 
 FEW_TO_SEARCH = 800
-"""Rows up to which least squares have the median length-scale."""
+"""Rows up to which one map of least squares has the median length-scale, as those of other losses
+mostly have: see :meth:`ClassRecipe.draw_map`."""
 
 SEED = "seed"
 """Key of the pilot's seed in the header of a checkpoint."""
@@ -250,12 +251,12 @@ class ClassRecipe(Recipe):
         """The map for the pilot, and what it was drawn for.
 
         One map of a loss with several reads has the median length-scale, unless the log-loss of
-        held-out rows is clearly less with the map that a search of all rows found: that is of exact
-        kernels, and where its length-scales are long no small penalty lets the columns follow. Each
-        of d length-scales that n rows chose saves them about 1/n of log-loss (Akaike 1974); a
+        held-out rows is clearly less with the map that a search of all rows found. The search is
+        for exact kernels: a map in float32 cannot represent a function by very long length-scales.
+        Each of d length-scales that n rows chose saves them about 1/n of log-loss (Akaike 1974); a
         search must save twice that. Of 42 fits to 21 tables of at most 800 rows the log-loss was
-        better with a search in 18 and worse in 24; of 18 to nine tables of more rows it was better
-        in 15.
+        better with a search in 18 and worse in 24; of 18 fits to nine tables of more rows it was
+        better in 15.
         """
         columns = request.opened.columns
 

@@ -52,11 +52,12 @@ START_ALPHA = 0.1
 GAIN, PATIENCE = 0.1, 3
 """Smallest gain in log p that counts, and number of evaluations without it after which a search
 ends: the rounding of float32 may hide smaller gains from line searches, and 57 of 84 evaluations
-on 15,000 rows of 26 inputs gained .02. With 8, and in units of 1 in place of those of the smaller
-search, 12 searches on four tables took 1.9 times as long for the same log p to .01 a row."""
+on 15,000 rows of 26 inputs gained .02. With 8 evaluations, and without the units that a smaller
+search gives, 12 searches on four tables took 1.9 times as long; log p differed by up to .009 a
+row."""
 
 STIFFEST = 1e6
-"""Most that curvatures differ whose roots are the units of a search."""
+"""The largest curvature over the least that counts: units differ by a factor of 1,000 at most."""
 
 FLAT = 1e-7
 """Relative change of log p at which a search ends."""
@@ -136,7 +137,7 @@ class TrialEnd:
     kernel: Kernel
     log_scale: Float64
     log_alpha: float
-    unit: Float64  # of log ℓ and log α (k + 1,): over these −log p/n has a curvature of about 1
+    unit: Float64  # (k + 1,), of log ℓ and log α: in these units −log p/n has curvatures near 1
     trial: Trial
     target: MapEvidence
 
@@ -359,7 +360,7 @@ class _Best:
 
     @property
     def unit(self) -> Float64:
-        """1/√ of the curvature of −log p/n by each parameter, as the slopes met tell it."""
+        """1/√c of the curvature c of −log p/n along each parameter, by the slopes that were met."""
         found = optimize.BFGS(exception_strategy="damp_update")
         found.initialize(len(self.parameters), "hess")
         for (point, slope), (later, changed) in itertools.pairwise(self._lowered):

@@ -37,7 +37,7 @@ from rff_stream.model.kept_rows import GROWTH
 from rff_stream.model.persistence import keep_answer
 from rff_stream.model.recipe import PassRequest, Recipe
 from rff_stream.moments import AugmentedRow
-from rff_stream.moments.copies import FEWEST_AGAIN, share_again, share_counted
+from rff_stream.moments.copies import FEWEST_AGAIN, share_counted, share_of_sample_counted
 from rff_stream.moments.row_sample import RowSample
 from rff_stream.sources import Selection, Source
 from rff_stream.sources.container_types import is_names
@@ -180,7 +180,7 @@ def _rows_again(known: RowSample, n: int, new: RowSample, count: int, n_targets:
             f"{share:.0%} of {of:,} sampled rows that were counted before stand at the same "
             f"places in these {count:,} rows"
         )
-    return _words_of(*share_again(known, n, new, n_targets), count)
+    return _words_for_share(*share_of_sample_counted(known, n, new, n_targets), count)
 
 
 def _kept_again(fitted: Fitted, batch: CountedBatch, n_targets: int) -> str:
@@ -190,11 +190,11 @@ def _kept_again(fitted: Fitted, batch: CountedBatch, n_targets: int) -> str:
     n, x, y = len(fitted.kept), batch.kept.x, batch.kept.y
     few = slice(None, None, -(-len(x) // MOST_COMPARED))
     rows = np.column_stack([x, y])
-    return _words_of(*share_counted(rows[:n][few], n, rows[n:][few], n_targets), len(x) - n)
+    return _words_for_share(*share_counted(rows[:n][few], n, rows[n:][few], n_targets), len(x) - n)
 
 
-def _words_of(share: float, of: int, count: int) -> str:
-    """That so many of a batch of rows come again, as so many sampled ones say; none if few do."""
+def _words_for_share(share: float, of: int, count: int) -> str:
+    """The words for a share of so many rows that come again; "" where it is small."""
     if share < MOST_OF_THEM:
         return ""
     return (
@@ -224,7 +224,7 @@ def forget_in(store: MomentStore, names: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def after_commit(done: str) -> Iterator[None]:
-    """Say in an error of the store what was committed before it: it is not to be done again."""
+    """Say in an error of the store what was done before it, if anything: it is not done again."""
     try:
         yield
     except Replaced:  # what was committed went with the model that was there

@@ -343,13 +343,13 @@ def share_counted(known: Array, n_known: int, new: Array, n_targets: int) -> tup
     return (found - by_chance) / expected, found
 
 
-def share_again(
+def share_of_sample_counted(
     known: RowSample, n_known: int, new: RowSample, n_targets: int
 ) -> tuple[float, int]:
-    """:func:`share_counted` of new rows of which some may stand where they stood before.
+    """:func:`share_counted` of two row samples: some new rows may be at their old places.
 
-    Of those either both samples hold a row or none. Where targets are levels, such as 0, equal ones
-    at a place are no sign that a row comes again.
+    Such a row is in both samples or in none, so that these rows are counted by themselves. Where
+    targets are levels, such as 0, an equal one at a place does not tell that a row comes again.
     """
     if not n_targets:
         return 0.0, 0

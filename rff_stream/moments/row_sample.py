@@ -24,8 +24,8 @@ class RowSample:
     keep it."""
 
     observed: Float64 | None = None
-    """(m, d + T), inputs and targets before a line was taken from those in ``rows``. Whether equal
-    rows are copies is told by these: what a line leaves of whole numbers has no equal values."""
+    """(m, d + T), inputs and targets as they were, where those in ``rows`` are less a line. They
+    tell whether equal rows are copies: of whole numbers a line leaves no equal values."""
 
     @classmethod
     def empty(cls, size: int, width: int) -> Self:
@@ -98,7 +98,7 @@ class RowSample:
         return replace(self, rows=rows)
 
     def as_observed(self) -> Float64:
-        """Inputs and targets (m, d + T) of the rows, before any line was taken from them."""
+        """Inputs and targets (m, d + T) of the rows as they were observed."""
         return self.rows[:, :-1] if self.observed is None else self.observed
 
     def columns(self, keep: Array) -> Self:

@@ -43,7 +43,7 @@ from rff_stream.planning import PlanRequest
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.trend.map import TrendFeatures
-from rff_stream.trend.statistic import TrendStatistic, shifted_rows, without_line
+from rff_stream.trend.statistic import TrendStatistic, rows_without_line, without_line
 
 REFUSES = {
     "until": "A map beside a line is read to the end. Use fit without until, or features='whole'.",
@@ -169,10 +169,10 @@ class TrendAnswer:
         return TrendDraws(self.process.draws(n_samples, seed), self.trend.origin, slopes)
 
     def leave_one_out(self, sample: Float64) -> Float64:
-        return self.process.leave_one_out(shifted_rows(sample, self.trend, -1.0))
+        return self.process.leave_one_out(rows_without_line(sample, self.trend))
 
     def left_out(self, sample: Float64) -> LeftOut:
-        found = self.process.left_out(shifted_rows(sample, self.trend, -1.0))
+        found = self.process.left_out(rows_without_line(sample, self.trend))
         own = self.trend.variance(sample[:, : len(self.trend.origin)])
         return replace(found, variance=found.variance + own)
 
@@ -235,7 +235,8 @@ class TrendFamily(Family):
     def statistic(self, request: SumRequest) -> Statistic:
         inner = request.features.map
         own = replace(request, features=inner)
-        return TrendStatistic(family_of(inner).statistic(own), request.features.trend)
+        statistic = family_of(inner).statistic(own)
+        return TrendStatistic(statistic, request.features.trend, request.sample_rows)
 
     def zero(self, features: Any, row: AugmentedRow, order: int) -> Any:
         return family_of(features.map).zero(features.map, row, order)

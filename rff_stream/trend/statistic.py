@@ -17,13 +17,14 @@ from rff_stream.sources.protocol import Rows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrendStatistic:
-    """Any statistic of moments, of rows [x, y − line(x), w]; sampled rows keep their y."""
+    """Any statistic of moments, of rows [x, y − line(x), w]; sampled rows are [x, y, w]."""
 
     statistic: Statistic
     trend: LinearTrend
+    sample_rows: int
 
     def start(self) -> Sink:
-        return _Sink(self.statistic.start(), self.trend)
+        return _Sink(self.statistic.start(), self.trend, self.sample_rows)
 
     def pack(self, value: Any) -> Packed:
         return packing_of(self.statistic).pack(value)
@@ -33,36 +34,28 @@ class TrendStatistic:
 
 
 class _Sink:
-    def __init__(self, sink: Sink, trend: LinearTrend) -> None:
+    def __init__(self, sink: Sink, trend: LinearTrend, sample_rows: int) -> None:
         self._sink, self._trend = sink, trend
+        # Its own: y − line + line is y but for rounding, by which equal targets would differ.
+        self._sample = RowSample.empty(sample_rows, sum(trend.slopes.shape) + 1)
 
     def add(self, rows: Rows, places: Array) -> None:
+        if self._sample.size:
+            self._sample = self._sample.with_rows(places, rows.x, rows.y, rows.w)
         self._sink.add(replace(rows, y=rows.y - self._trend(rows.x)), places)
 
     def result(self) -> Any:
-        return _with_samples(self._sink.result(), self._observed)
-
-    def _observed(self, sample: RowSample) -> RowSample:
-        """The rows with their y, whole to 2⁻⁴⁰ of what the line leaves.
-
-        y − line + line is y but for rounding, by which equal targets would differ.
-        """
-        rows = shifted_rows(sample.rows, self._trend, 1.0)
-        d, noise = len(self._trend.origin), self._trend.noise
-        unit = np.exp2(np.floor(np.log2(np.where(noise > 0, noise, 1.0)) / 2) - 40)
-        whole = np.rint(rows[:, d:-1] / unit) * unit
-        rows[:, d:-1] = np.where(noise > 0, whole, rows[:, d:-1])
-        return replace(sample, rows=rows)
+        return _with_samples(self._sink.result(), lambda _: self._sample)
 
 
 def without_line(moments: Any, trend: LinearTrend) -> Any:
-    """The same sums; the line is taken from the targets of their sampled rows."""
+    """The same sums, with sampled rows [x, y − line(x), w] that know what was observed."""
 
-    def left(sample: RowSample) -> RowSample:
-        rows = shifted_rows(sample.rows, trend, -1.0)
+    def change(sample: RowSample) -> RowSample:
+        rows = rows_without_line(sample.rows, trend)
         return replace(sample, rows=rows, observed=sample.rows[:, :-1])
 
-    return _with_samples(moments, left)
+    return _with_samples(moments, change)
 
 
 def _with_samples(moments: Any, change: Callable[[RowSample], RowSample]) -> Any:
@@ -74,7 +67,7 @@ def _with_samples(moments: Any, change: Callable[[RowSample], RowSample]) -> Any
     return replace(moments, sample=change(moments.sample))
 
 
-def shifted_rows(rows: Float64, trend: LinearTrend, sign: float) -> Float64:
-    """Rows [x, y, w] with the line times ``sign`` added to y."""
+def rows_without_line(rows: Float64, trend: LinearTrend) -> Float64:
+    """Rows [x, y − line(x), w] of rows [x, y, w]."""
     d = len(trend.origin)
-    return np.column_stack([rows[:, :d], rows[:, d:-1] + sign * trend(rows[:, :d]), rows[:, -1]])
+    return np.column_stack([rows[:, :d], rows[:, d:-1] - trend(rows[:, :d]), rows[:, -1]])
