@@ -149,6 +149,8 @@ class Search:
     """Of the names of candidates: the scales of their inputs."""
     _most_evidence: float = -np.inf  # a row, of the kernels so far
     weight: float = 1.0  # in the data, of a row whose weight is 1 in the search
+    added_noise: Float64 | None = None
+    """Deviations (T,), with signs, of the noise that windows have beside the targets."""
 
     @property
     def of_many_inputs(self) -> bool:
@@ -325,7 +327,8 @@ class Search:
         rows, n = self.rows, len(self.rows.x)
         count = 1 if n <= ONE_SET else -(-n // SET_OF_MANY)
         if self.in_rows and count <= SETS_OF_ALL:
-            return scattered_windows(rows, size=-(-n // count), count=count, rng=self.rng)
+            size = -(-n // count)
+            return self._with_noise(scattered_windows(rows, size=size, count=count, rng=self.rng))
         sets = scattered_windows(rows, size=SET_ROWS, count=n_sets, rng=self.rng)
         if not self.in_rows:
             near = [nearest_to_median(each, matrix, WINDOW_ROWS) for each in self.blocks]
@@ -334,7 +337,17 @@ class Search:
             centres = self.rng.permutation(n)[:n_compact]
             near = compact_windows(rows, matrix, size=WINDOW_ROWS, centres=centres)
         near = [each for each in near if (each.x != each.x[:1]).any()]  # not of one level alone
-        return self._that_vary(sets + near)
+        return self._with_noise(self._that_vary(sets + near))
+
+    def _with_noise(self, windows: list[RowWindow]) -> list[RowWindow]:
+        """Windows with the noise that exact targets need beside others; one number for each row."""
+        if self.added_noise is None:
+            return windows
+        rng, noise = np.random.default_rng(0), self.added_noise
+        numbers = [rng.standard_normal((len(each.y), 1)) for each in windows]
+        return [
+            replace(each, y=each.y + e * noise) for each, e in zip(windows, numbers, strict=True)
+        ]
 
     def _that_vary(self, windows: list[RowWindow]) -> list[RowWindow]:
         """Windows, the first one with rare rows where no target varies in any of them."""

@@ -590,3 +590,48 @@ def test_levels_that_stand_hundreds_of_times_have_finite_sums():
     errors = (model.predict(x) - np.column_stack([3 + x[:, 0], 3 + x[:, 0] - 2 * x[:, 1]])) ** 2
     # 16 means of 375 rows each: variances 4.1/375 and 1.1/375 at most, times 16 of 16 levels
     assert (errors.mean(axis=0) < 3 * np.array([4.1, 1.1]) / 375).all()
+
+
+def two_targets(noise, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, (400, 3))
+    y = np.column_stack([np.sin(3 * x[:, 0]) + noise * rng.normal(size=400), np.cos(2 * x[:, 2])])
+    return x, y
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_an_exact_target_does_not_hide_what_another_one_depends_on(seed):
+    """Length-scales were those of the exact one: errors of .41 and .40 beside a noise of .3."""
+    x, y = two_targets(0.3, seed)
+    model = rs.GaussianProcessRegressor(random_state=0, progress=False).fit(x, y)
+    new = np.random.default_rng(seed + 10).uniform(-1, 1, (1000, 3))
+    truth = np.column_stack([np.sin(3 * new[:, 0]), np.cos(2 * new[:, 2])])
+    errors = np.sqrt(((model.predict(new) - truth) ** 2).mean(axis=0))
+    # alone about 15 degrees of freedom: .3 √(15/400) = .06
+    assert errors[0] < 0.12
+    assert errors[1] < 0.01
+
+
+@pytest.mark.parametrize(
+    ("noise", "constant", "added"),
+    [(0.3, False, True), (0.0, False, False), (0.3, True, False)],
+    ids=["one exact", "both exact", "one constant"],
+)
+def test_noise_is_added_to_exact_targets_beside_noisy_ones_alone(noise, constant, added):
+    x, y = two_targets(noise)
+    if constant:
+        y[:, 1] = 2.0
+    found = []
+    for sign in (1, -1):
+        rows = RowWindow(x, sign * y, np.ones(400))
+        rng = np.random.default_rng(0)
+        search = MapSearch(rows, [rows], True, [rs.Matern(nu=1.5)], CellShape(400, 64), rng)
+        search_map(search)
+        found.append(search.added_noise)
+    if not added:
+        assert found == [None, None]
+        return
+    np.testing.assert_array_equal(found[0], -found[1])  # turns with the targets
+    assert found[0][0] == 0
+    share = abs(found[0][1]) / search.rows.y[:, 1].std()
+    assert 0.02 < share < 0.06  # a tenth of .3 over √(.3² + .7²)
