@@ -6,6 +6,9 @@ far better there. A hole is a set of neighbouring rows whose inner ones are pred
 ones, by the process itself:
 
     K = κ(U, U) + α diag(1/w),   ŷ = m + κ(U', U) K⁻¹ (y − m),   m = 1ᵀK⁻¹y/(1ᵀK⁻¹1)
+
+Where rows are of sites, such as stations that are read every day, all rows of a site are missing at
+a new one: a hole is a site, and rows of those around it predict its own.
 """
 
 from __future__ import annotations
@@ -16,11 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg
 
-from rff_stream._array import Float64
+from rff_stream._array import Array, Float64
 from rff_stream.length_scales.budget import seconds_of_look
 from rff_stream.length_scales.left_out import CellShape, cut, kernel_values, merge_inputs
 from rff_stream.length_scales.window_evidence import MetricFit, RowWindow
-from rff_stream.pilot import neighbour_scale
+from rff_stream.length_scales.windows import deviation
+from rff_stream.pilot import neighbour_scale, smallest
 
 MOST_INPUTS = 3
 """Of places and times. Among more inputs a row alone is a hole: rows are not near each other."""
@@ -28,6 +32,14 @@ MOST_INPUTS = 3
 HOLE_ROWS, FEWEST_HOLES, HOLES = 400, 8, 80
 """Rows of a hole, about, inner and outer ones (set on heaton_sim, with AS_GOOD); how many holes
 tell a standard error; and most holes: an error costs .1 CPU s for each map."""
+
+FEWEST_SITES, ROWS_OF_SITE, SITES_NEAR = 20, 4, 40
+"""Sites from which they are holes: fewer are a design. Rows of a site, on average. Sites that
+predict one of them, of HOLE_ROWS rows together."""
+
+ALIKE = 1.5
+"""Places that two inputs have together, over those of the one that has more, up to which they name
+the same sites: one input says the other. Crossed inputs have at least twice as many."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +66,61 @@ def holes_of(places: Sequence[RowWindow]) -> list[Split]:
             inner, outer = np.split(order, [len(order) // 2])
             if len(inner) > 1:
                 found.append(Split(own.part(outer), own.part(inner)))
+    return found
+
+
+def sites_of(x: Float64) -> list[tuple[Array, Array]]:
+    """Inputs (d,) that name a site together, and the site (n,) of each row; for each kind of sites.
+
+    Two inputs or more, such as longitude and latitude, that have few places together and say each
+    other, while few others, such as times, vary at each place.
+    """
+    n, d = x.shape
+    codes = [_codes(column) for column in x.T]
+    counts = np.array([each.max() + 1 for each in codes])
+    named = np.flatnonzero((counts > 2) & (ROWS_OF_SITE * counts <= n))
+    kinds: list[tuple[Array, Array]] = []
+    for j in named[np.argsort(-counts[named], kind="stable")].tolist():
+        alone = np.arange(d) == j
+        for i, (own, sites) in enumerate(kinds):
+            both = _codes(sites * counts[j] + codes[j])
+            together = both.max() + 1
+            if together <= ALIKE * (sites.max() + 1) and ROWS_OF_SITE * together <= n:
+                kinds[i] = (own | alone, both)
+                break
+        else:
+            kinds.append((alone, codes[j]))
+    return [
+        (own, sites)
+        for own, sites in kinds
+        if own.sum() > 1 and 0 < (~own).sum() <= MOST_INPUTS and sites.max() >= FEWEST_SITES - 1
+    ]
+
+
+def _codes(values: Array) -> Array:
+    """0, 1, … for the values (n,) in ascending order."""
+    return np.asarray(np.unique(values, return_inverse=True)[1])
+
+
+def sites_as_holes(rows: RowWindow) -> list[Split]:
+    """Some sites of each kind, each a hole among the sites nearest to it; [] where there are none.
+
+    Of these sites the rows that are nearest by the other inputs: so many as a hole has.
+    """
+    rng, found = np.random.default_rng(0), []
+    u = (rows.x - rows.x.mean(axis=0)) / deviation(rows.x)
+    for own, sites in sites_of(rows.x):
+        first = np.unique(sites, return_index=True)[1]
+        for site in rng.permutation(len(first))[:HOLES].tolist():
+            apart = ((u[first][:, own] - u[first[site], own]) ** 2).sum(axis=1)
+            near = np.flatnonzero(np.isin(sites, smallest(apart, SITES_NEAR)))
+            start = rng.choice(np.flatnonzero(sites == site))
+            apart = ((u[near][:, ~own] - u[start, ~own]) ** 2).sum(axis=1)
+            part = near[smallest(apart, HOLE_ROWS)]
+            hidden = sites[part] == site
+            if hidden.sum() > 1 and not hidden.all():
+                inner, outer = (merge_inputs(rows.part(part[at])) for at in (hidden, ~hidden))
+                found.append(Split(outer, inner))
     return found
 
 

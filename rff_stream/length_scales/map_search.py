@@ -32,7 +32,6 @@ from dataclasses import replace
 import numpy as np
 
 from rff_stream._array import Float64
-from rff_stream.kernels import Gaussian
 from rff_stream.length_scales.candidates import Candidate
 from rff_stream.length_scales.holes import (
     FEWEST_HOLES,
@@ -40,23 +39,21 @@ from rff_stream.length_scales.holes import (
     errors_in_holes,
     holes_of,
     seconds_of_holes,
+    sites_as_holes,
 )
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.linear_fit import LinearFit
 from rff_stream.length_scales.map_choice import MapChoice, Trial
 from rff_stream.length_scales.metric_search import MetricSearch
-from rff_stream.length_scales.scale_search import FIRST, UNUSED, ScaleSearch
-from rff_stream.length_scales.search import ALPHA_ROWS, FIRST_STEPS, JUDGED_ROWS, SET_ROWS, RowSets
+from rff_stream.length_scales.scale_search import UNUSED, ScaleSearch
+from rff_stream.length_scales.search import ALPHA_ROWS, JUDGED_ROWS, RowSets
 from rff_stream.length_scales.window_evidence import (
     START_ALPHA,
     MetricFit,
     RowWindow,
-    best_start,
-    climb_from,
-    left_out_residuals,
     squared_distances,
 )
-from rff_stream.length_scales.windows import TINY, deviation, input_scale
+from rff_stream.length_scales.windows import TINY, input_scale
 from rff_stream.pilot import weight_unit
 
 AS_GOOD = 1.05
@@ -89,10 +86,6 @@ difference that it must be better by: it costs a second map in the pass and in e
 NEIGHBOURS, RIVAL_ROWS = 5, 1000
 """Rows whose mean is a simple rule to be compared with, and rows where it is."""
 
-LITTLE_NOISE, NOISY = 0.1, 0.1
-"""Relative error of a target, over that of the worst one, below which it gets noise in windows,
-where that of the worst one is at least so large: several exact targets stay as they are."""
-
 NEAR_VALUES = 2**20
 """Distances between rows that are held at a time, 8 MiB."""
 
@@ -123,8 +116,7 @@ class MapSearch(ScaleSearch, MetricSearch):
         if not self.compares_scales:
             if not self.only_metric:
                 self._compare_long_scales()
-            if self.rows.x.shape[1] <= MOST_INPUTS:
-                self._compare_in_holes()
+            self._compare_in_holes()
         if self.sizes:
             self._compare_sizes()
         return self.best
@@ -193,33 +185,6 @@ class MapSearch(ScaleSearch, MetricSearch):
         missed = np.minimum((of_line**2).mean(axis=0), (of_near**2).mean(axis=0))
         inverse = 1 / np.clip(missed, LEAST_MISSED**2, 1.0)
         return np.asarray(deviations * np.sqrt(inverse.mean() / inverse))
-
-    def _noise_of_exact_targets(self) -> Float64 | None:
-        """Noise (T,) for targets that have next to none beside one that has; None if all are alike.
-
-        Evidence counts logarithms of errors: 1e-5 in place of 1e-4 gains more for an exact target
-        than another one can lose, whatever its noise. Two fits to all tell how exact they are. A
-        target of the other sign has noise of the other sign.
-        """
-        if self.compares_scales or self.of_many_inputs or self.rows.y.shape[1] == 1:
-            return None
-        order = np.random.default_rng(0).permutation(len(self.rows.x))
-        few = self.rows.part(order[:SET_ROWS])
-        if not few.varies:
-            return None
-        missed = []
-        for kernel in (FIRST, Gaussian()):
-            start = best_start([few], kernel, self.unit, self.budget)
-            fit = climb_from([few], kernel, start, self.ard, FIRST_STEPS, self.budget)
-            missed.append(np.sqrt((left_out_residuals(few, fit) ** 2).mean(axis=0)))
-        y = self.rows.y
-        spread = deviation(y)
-        error = np.minimum(np.fmin(*missed) / spread, 1.0)
-        least = LITTLE_NOISE * float(error.max())
-        exact = (error < least) & (y != y[:1]).any(axis=0)
-        if not exact.any() or error.max() < NOISY:  # or NaN: the kernel has no factor
-            return None
-        return np.where(exact, np.copysign(least * spread, (y**3).sum(axis=0)), 0.0)
 
     def second(self) -> tuple[Candidate, Trial] | None:
         """The candidate whose weighted mean with the best has the least error, if it pays."""
@@ -292,8 +257,8 @@ class MapSearch(ScaleSearch, MetricSearch):
     def _compare_in_holes(self) -> None:
         """Take another map where it gains more in holes than it loses at left-out rows.
 
-        Both are logarithms of ratios of squared errors, and that of holes is a mean of equal holes.
-        The sum must be more than its standard error.
+        Holes are sites, or places of few inputs. Both are logarithms of ratios of squared errors,
+        in holes of their sums over equal holes. The sum must be more than its standard error.
         """
         best = self.best
         near = [
@@ -301,7 +266,9 @@ class MapSearch(ScaleSearch, MetricSearch):
             for each in self.candidates
             if each.error**2 <= AS_GOOD * best.error**2 and each is not best
         ]
-        holes = holes_of([self.rows] if self.in_rows else self.blocks) if near else []
+        holes = sites_as_holes(self.rows) if near and not self.of_many_inputs else []
+        if near and not holes and self.rows.x.shape[1] <= MOST_INPUTS:
+            holes = holes_of([self.rows] if self.in_rows else self.blocks)
         need = (1 + len(near)) * seconds_of_holes(holes, self.rows.x.shape[1])
         if len(holes) < FEWEST_HOLES or not self.budget.allows("errors in holes", need):
             return
@@ -326,11 +293,14 @@ class MapSearch(ScaleSearch, MetricSearch):
                 for a, b in zip(own, theirs, strict=True)
             ]
         )
-        squares[~np.isfinite(squares[:, 1]), 1] = np.inf
-        logs = np.diff(-np.log(np.maximum(squares, TINY)), axis=1)[:, 0]
+        if not np.isfinite(squares).all():  # a kernel has no Cholesky factor
+            return -np.inf, 0.0
+        total = np.maximum(squares.sum(axis=0), TINY)
+        apart = squares[:, 0] / total[0] - squares[:, 1] / total[1]
         rows = before.errors - weight * (before.errors - other.errors)
         at_rows = np.log((before.errors**2).mean() / max((rows**2).mean(), TINY))
-        return float(logs.mean() + at_rows), float(logs.std() / np.sqrt(len(logs)))
+        gain = float(np.log(total[0] / total[1]) + at_rows)
+        return gain, float(apart.std() * np.sqrt(len(apart)))
 
     def _errors_in_holes(self, found: Candidate) -> list[Float64]:
         """Errors (m, T) in each hole, kept for each map: those of larger cells are the same."""

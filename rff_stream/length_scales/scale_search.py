@@ -10,7 +10,7 @@ import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.features.linear_trend import LinearTrend
-from rff_stream.kernels import ExactKernel, Matern, RadialKernel
+from rff_stream.kernels import ExactKernel, Gaussian, Matern, RadialKernel
 from rff_stream.length_scales.budget import seconds_of_look
 from rff_stream.length_scales.candidates import Candidate
 from rff_stream.length_scales.input_warps import FIT_ROWS, can_warp, input_warp, seconds_of_warp
@@ -26,6 +26,7 @@ from rff_stream.length_scales.search import (
     FIRST_STEPS,
     FIRST_WINDOWS,
     LATER_STEPS,
+    SET_ROWS,
     WITHIN_REACH,
     RowSets,
     Search,
@@ -86,6 +87,11 @@ WARPED = "warped inputs, "
 
 APART = 3.0
 """Ratio between length-scales of compact windows and of all at which both are candidates."""
+
+LITTLE_NOISE, NOISY, NOISE_ALONE = 0.1, 0.1, 0.97
+"""Relative error of a target, over that of the worst one, below which it gets noise in windows,
+where that of the worst one is at least so large: several exact targets stay as they are. A target
+above the last has nothing that an exact one can hide."""
 
 RELEVANT_ROWS = 3000
 """Rows on which relevant inputs are searched for."""
@@ -238,11 +244,14 @@ class ScaleSearch(Search):
             [less_line(*each) for each in zip(self.blocks, plain[1], strict=True)],
             [less_line(*each) for each in zip(self.regions, plain[2], strict=True)],
         )
+        noise_before = self.added_noise
         self.rows, self.blocks, self.regions = left
         self.own_share, self.regions_before_trend = own_share, kept[2]
+        self.added_noise = noise_beside_line = self._noise_of_exact_targets()
         fit, found = self._go_on("what a line leaves", before, started)
         self.rows, self.blocks, self.regions = kept
         self.own_share, self.regions_before_trend = None, []
+        self.added_noise = noise_before
         self.first_looks = [*(self.first_looks or [of_kernel]), found]
         if self._is_one_set and not far and not self.of_many_inputs:
             takes_line = not self._is_better(of_kernel, found)
@@ -261,9 +270,38 @@ class ScaleSearch(Search):
             return before
         self.rows, self.blocks, self.regions = left
         self.own_share, self.regions_before_trend = own_share, kept[2]
+        self.added_noise = noise_beside_line
         noise = (errors**2).mean(axis=0) * targets**2
         self.trend = LinearTrend(line.origin + middle, line.slopes * targets, line.root, noise)
         return fit
+
+    def _noise_of_exact_targets(self) -> Float64 | None:
+        """Noise (T,) for targets that have next to none beside one that has; None if all are alike.
+
+        Evidence counts logarithms of errors: 1e-5 in place of 1e-4 gains more for an exact target
+        than another one can lose, whatever its noise. Two fits to all tell how exact they are. A
+        target of the other sign has noise of the other sign.
+        """
+        if self.compares_scales or self.of_many_inputs or self.rows.y.shape[1] == 1:
+            return None
+        order = np.random.default_rng(0).permutation(len(self.rows.x))
+        few = self.rows.part(order[:SET_ROWS])
+        if not few.varies:
+            return None
+        missed = []
+        for kernel in (FIRST, Gaussian()):
+            start = best_start([few], kernel, self.unit, self.budget)
+            fit = climb_from([few], kernel, start, self.ard, FIRST_STEPS, self.budget)
+            missed.append(np.sqrt((left_out_residuals(few, fit) ** 2).mean(axis=0)))
+        y = self.rows.y
+        spread = deviation(y)
+        error = np.fmin(*missed) / spread  # NaN where no kernel has a factor
+        worst = float(error[error < NOISE_ALONE].max(initial=0.0))
+        least = LITTLE_NOISE * worst
+        exact = (error < least) & (y != y[:1]).any(axis=0)
+        if not exact.any() or worst < NOISY:
+            return None
+        return np.where(exact, np.copysign(least * spread, (y**3).sum(axis=0)), 0.0)
 
     def _go_on(self, name: str, fit: MetricFit, started: float) -> tuple[MetricFit, Candidate]:
         """A fit after a few steps at the rows as they are now, judged but no candidate."""
