@@ -110,7 +110,7 @@ def cause_words(error: BaseException) -> str:
     hide_in(error)
     text = redact_url(without_hidden(str(getattr(error, "strerror", None) or error)))
     text = re.sub(PASSWORD, "…@", text)
-    words = f"{type(error).__name__}: {' '.join(text.split())[:300]}".rstrip(": ")
+    words = f"{type(error).__name__}: {' '.join(text.split())[:300]}".rstrip(": .")
     seen: BaseException | None = error
     while seen is not None:
         answer = getattr(seen, "response", None)

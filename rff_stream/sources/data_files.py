@@ -190,21 +190,22 @@ def content_of_file(file: DataFile, storage_options: Mapping[str, Any] | None) -
     """sha256 of the bytes of a file; of a large one, of its size and of blocks spread over it."""
     system, inside = file_system(file.path, storage_options)
     found = hashlib.sha256()
-    try:
-        size = system.size(inside)
-        starts: Any = range(0, size, BLOCK)
-        if size > LARGE:
-            found.update(str(size).encode())
-            starts = [round(i * (size - BLOCK) / 127) for i in range(128)]
-        with system.open(inside, "rb") as opened:
-            for start in starts:
-                opened.seek(start)
-                found.update(opened.read(BLOCK))
-    except OSError as cause:
-        raise DataError(
-            f"{redact_url(file.path)} cannot be read: {cause_words(cause)}. Look at the file and "
-            "the right to read it."
-        ) from cause
+    with reached(file.path):
+        try:
+            size = system.size(inside)
+            starts: Any = range(0, size, BLOCK)
+            if size > LARGE:
+                found.update(str(size).encode())
+                starts = [round(i * (size - BLOCK) / 127) for i in range(128)]
+            with system.open(inside, "rb") as opened:
+                for start in starts:
+                    opened.seek(start)
+                    found.update(opened.read(BLOCK))
+        except OSError as cause:
+            raise DataError(
+                f"{redact_url(file.path)} cannot be read: {cause_words(cause)}. Look at the file "
+                "and the right to read it."
+            ) from cause
     return found.hexdigest()
 
 
@@ -212,11 +213,12 @@ def is_complete(file: DataFile, storage_options: Mapping[str, Any] | None) -> bo
     """Whether a file has bytes, and ends as its format does if that tells its end."""
     kind = next((kind for end, kind in FORMATS.items() if file.name.lower().endswith(end)), "")
     system, inside = file_system(file.path, storage_options)
-    size = system.size(inside)
-    if kind not in LAST_BYTES:
-        return bool(size)
-    # A file begins with these bytes, too: what is read lies behind those 8.
-    last = system.tail(inside, 8) if size >= 16 else b""
+    with reached(file.path):
+        size = system.size(inside)
+        if kind not in LAST_BYTES:
+            return bool(size)
+        # A file begins with these bytes, too: what is read lies behind those 8.
+        last = system.tail(inside, 8) if size >= 16 else b""
     return LAST_BYTES[kind] in last
 
 

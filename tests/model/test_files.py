@@ -453,6 +453,20 @@ def test_files_behind_a_url(tmp_path, stored):
     same(model.update("memory://bucket/days/*.csv"), 0, 1, 2, 3, 4)
 
 
+def test_a_server_that_refuses_parts_of_a_file_is_named(monkeypatch):
+    """An error of the file system's library came without the address."""
+    system = fsspec.filesystem("memory")
+    with system.open("/bucket/parts/d04.parquet", "wb") as file:
+        table(4).to_parquet(file)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise ValueError("The server doesn't support range requests.")
+
+    monkeypatch.setattr(type(system), "tail", refuse)
+    with pytest.raises(DataError, match=r"d04\.parquet cannot be reached: .*requests\. L"):
+        small("memory://bucket/parts")
+
+
 def test_sums_that_take_too_much_memory_are_one_batch(folder, monkeypatch, caplog):
     monkeypatch.setattr(file_batches, "APART", 0.0)
     model = small(folder)
