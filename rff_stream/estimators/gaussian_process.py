@@ -37,7 +37,7 @@ from rff_stream.model.fitted import Fitted
 from rff_stream.model.gradients import importance
 from rff_stream.model.predict import inputs_of_rows
 from rff_stream.moments.accumulate import SumsDtype
-from rff_stream.moments.copies import distinct_rows
+from rff_stream.moments.copies import sample_without_copies
 from rff_stream.predictors import BandEdge
 from rff_stream.process_memory import available_memory
 from rff_stream.sources.labelled import is_labelled_answer, stack_draws, with_meaning
@@ -461,10 +461,8 @@ def conformal_half_width(model: GaussianProcessRegressor, coverage: float) -> Fl
 
 def different_rows(fitted: Fitted) -> Float64:
     """The row sample [x, y, w] without copies, which are left out together."""
-    rows, total = fitted.sampled_rows, fitted.total
-    if not len(rows):
-        return rows
-    return distinct_rows(rows, fitted.n_rows, total.sample.keys, with_target=True)
+    total = fitted.total
+    return fitted.sampled_rows if total is None else sample_without_copies(total)
 
 
 def normal_half_width(coverage: float) -> Float64:

@@ -65,6 +65,23 @@ def test_intervals_hold_where_rows_are_copies_and_it_is_said() -> None:
     assert 0.87 < np.mean(inside) < 0.97  # standard error .01
 
 
+def test_intervals_are_no_wider_where_values_of_some_rows_coincide(
+    rng: np.random.Generator,
+) -> None:
+    """Each sampled row was left out with as many as it stands for: 100 times as wide on a table."""
+    x = np.round(rng.normal(size=(4000, 2)), 3)
+    y = np.round(np.sin(8 * x[:, 0]) + 0.2 * rng.normal(size=4000), 1)
+    often = rng.integers(1000, 1040, 1000)  # settings that a quarter of the rows have
+    x[:1000], y[:1000] = x[often], y[often]
+    model = rs.GaussianProcessRegressor(
+        "gaussian", 0.2, n_components=512, random_state=0, progress=False
+    ).fit(x, y)
+    low, high = model.predict_interval(x[2000:])
+    std = model.predict(x[2000:], return_std=True)[1]
+    ratio = np.mean(high - low) / (2 * 1.96 * std.mean())
+    assert 0.8 < ratio < 1.25  # it was 1.5
+
+
 def test_copies_at_the_same_places_of_two_batches_are_counted_as_they_are(
     rng: np.random.Generator,
 ) -> None:
