@@ -28,7 +28,9 @@ from rff_stream.estimators.regression import (
 )
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.kernel_request import AUTO, KernelRequest, LengthScale, length_scale_asked
-from rff_stream.families.missing_noise import MissingFactors, MissingNoiseAnswer, with_missing_noise
+from rff_stream.families.missing_noise import MissingFactors, with_missing_noise
+from rff_stream.families.noise_by_inputs import InputFactors, with_noise_by_inputs
+from rff_stream.families.noise_of_rows import NoisyProcess
 from rff_stream.families.parameters import RULES, FeatureChoice, seed_of
 from rff_stream.families.protocol import Process
 from rff_stream.kernels import Kernel
@@ -64,7 +66,9 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, Estimator):  # 
     gamma : float, optional
         As in :class:`~rff_stream.KernelRidge`.
     noise : float, (T,) array or "evidence", default="evidence"
-        α = σₙ²/σ_f². A number fixes the ratio; the level is still estimated.
+        α = σₙ²/σ_f². A number fixes the ratio; the level is still estimated. With "evidence" the
+        variance of the noise may depend on the inputs and on the mean, where left-out rows of the
+        row sample surely say so.
     features, metric, search_seconds, fit_intercept, missing_rows, missing_chunks, dtype, sums, \
 sample_rows, memory, progress, random_state
         As in :class:`~rff_stream.KernelRidge`.
@@ -173,6 +177,7 @@ n_missing_, plan_
             ``noise_variance_``; cells have noises about it, calibrated on left-out rows. With
             ``missing_rows="indicate"`` rows without an input have a noise of their own, where
             left-out rows differ enough: 95 % of them are then within 1.96 standard deviations.
+            Where left-out rows surely say that the noise depends on inputs or on the mean, it does.
             False: the standard deviation or covariance of f.
 
         Returns
@@ -229,7 +234,7 @@ n_missing_, plan_
         """Interval (lower, upper) of a new y, from leave-one-out residuals: the jackknife.
 
         ŷ ± q with q the ⌈(m + 1)·coverage⌉-th smallest residual ``|y − ŷ₋ᵢ|`` of the m rows of the
-        row sample. Where the noise depends on what is missing, residuals are divided by standard
+        row sample. Where the noise depends on the row, residuals are divided by standard
         deviations, and q is multiplied by that of the row. It needs no assumption about the noise.
         It assumes that rows are exchangeable, that one row hardly changes the map and the penalty,
         and ``sample_rows`` > 0.
@@ -272,7 +277,7 @@ n_missing_, plan_
         """
         process: Process = self._require_fit().answer
         half = conformal_half_width(self, coverage) if noise else normal_half_width(coverage)
-        is_even = noise and not isinstance(process, MissingNoiseAnswer)
+        is_even = noise and not isinstance(process, NoisyProcess)
         spread = None if is_even else process.std(noise)
         mean, targets = process.mean(), self.columns_.targets
         lower, upper = (
@@ -446,12 +451,12 @@ def covariance_of_rows(
 def conformal_half_width(model: GaussianProcessRegressor, coverage: float) -> Float64:
     """Half the width (T,) of an interval with this coverage, from the row sample.
 
-    Where the noise depends on what is missing, in units of the standard deviation of y.
+    Where the noise depends on the row, in units of the standard deviation of y.
     """
     fitted = model._require_fit()
     fitted.need_sample("and a conformal interval needs one")
     process, rows = fitted.answer, different_rows(fitted)
-    if isinstance(process, MissingNoiseAnswer):
+    if isinstance(process, NoisyProcess):
         left = process.left_out(rows)
         residuals = left.residual / np.sqrt(left.variance + left.noise)
     else:
@@ -500,10 +505,17 @@ class ProcessRecipe(RegressionRecipe):
             refine=0,
             variances=True,
         )
-        warn_of_residuals(fitted, found, chosen=isinstance(params.noise, str))
-        return with_missing_noise(found, fitted.columns, different_rows(fitted))
+        by_evidence = isinstance(params.noise, str)
+        warn_of_residuals(fitted, found, chosen=by_evidence)
+        rows = different_rows(fitted)
+        found = with_missing_noise(found, fitted.columns, rows)
+        if not by_evidence:
+            return found
+        return with_noise_by_inputs(found, rows, len(fitted.sampled_rows))
 
     def restore(self, fitted: Fitted, packed: Packed) -> Process:
         found: Process = fitted.family.restore(self.stored(fitted, packed), variances=True)
-        factors = MissingFactors.restored(fitted.columns, packed.arrays)
-        return found if factors is None else MissingNoiseAnswer(found, factors)
+        of_missing = MissingFactors.restored(fitted.columns, packed.arrays)
+        for factors in (of_missing, InputFactors.restored(packed.arrays)):
+            found = found if factors is None else NoisyProcess(found, factors)
+        return found

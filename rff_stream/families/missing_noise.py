@@ -8,17 +8,15 @@ deviations. The deviation of the function stays: of a level that was never seen 
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import COVERAGE, NORMAL
-from rff_stream.answers.early_stopping import HeldOutError
-from rff_stream.contracts import Packed, RowFunction, Slopes, for_rows
+from rff_stream.families.noise_of_rows import NoisyProcess
 from rff_stream.families.protocol import LeftOut, Process
 from rff_stream.sources import Columns
 from rff_stream.sources.levels import column_of_level, is_coded, places_by_variable
@@ -113,8 +111,8 @@ class MissingFactors:
         kept = np.array([missing[rows][0] for rows in own])
         return cls(inputs, kept, np.array([factor(rows) for rows in (*own, rest)]))
 
-    def __call__(self, x: Array) -> Float64:
-        """Factors (n, T) of rows (n, d)."""
+    def __call__(self, x: Array, mean: Callable[[], Float64]) -> Float64:
+        """Factors (n, T) of rows (n, d), whatever their means."""
         missing = self.inputs(x)
         which = np.full(len(x), len(self.sets))
         for place, own in enumerate(self.sets):
@@ -140,104 +138,10 @@ class MissingFactors:
         return cls(MissingInputs.of(columns), sets, np.asarray(arrays["missing_factors"]))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NoisyStd:
-    """x ↦ g(x) with the noise in its last T columns, standard deviations of y, times factors."""
-
-    function: RowFunction
-    of_f: RowFunction
-    """x ↦ the standard deviation (T) without noise."""
-    factors: MissingFactors
-
-    @property
-    def width(self) -> int:
-        """That of g."""
-        return self.function.width
-
-    def __call__(self, x: Array) -> Float64:
-        """Values (n, width) of rows (n, d)."""
-        found, known = np.array(self.function(x)), self.of_f(x) ** 2
-        at = slice(found.shape[1] - known.shape[1], None)
-        noise = np.maximum(found[:, at] ** 2 - known, 0.0)
-        found[:, at] = np.sqrt(known + self.factors(x) * noise)
-        return found
-
-    def for_rows(self, count: int) -> NoisyStd:
-        """The same for so many rows in all, in calls of any size."""
-        return replace(
-            self, function=for_rows(self.function, count), of_f=for_rows(self.of_f, count)
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class MissingNoiseAnswer:
-    """A process whose noise depends on which inputs of a row are missing.
-
-    Its methods are those of a :class:`~rff_stream.families.protocol.Process`.
-    """
-
-    process: Process
-    factors: MissingFactors
-
-    @property
-    def target_origin(self) -> Float64:
-        """(T,)."""
-        return np.asarray(self.process.target_origin)
-
-    def mean(self) -> RowFunction:
-        return self.process.mean()
-
-    def slopes(self) -> Slopes:
-        return self.process.slopes()
-
-    def std(self, noise: bool) -> RowFunction:
-        return self._noisy(self.process.std(noise), noise)
-
-    def mean_and_std(self, noise: bool) -> RowFunction | None:
-        both = self.process.mean_and_std(noise)
-        return None if both is None else self._noisy(both, noise)
-
-    def covariance(self, x: Array, noise: bool) -> Float64:
-        found = self.process.covariance(x, False)
-        if noise:
-            places, of_y = np.arange(len(x)), self.process.covariance(x, True)
-            own = (of_y - found)[:, places, places]
-            found[:, places, places] += self.factors(x).T * own
-        return found
-
-    def draws(self, n_samples: int, seed: int) -> RowFunction:
-        return self.process.draws(n_samples, seed)
-
-    def leave_one_out(self, sample: Float64) -> Float64:
-        return self.process.leave_one_out(sample)
-
-    def left_out(self, sample: Float64) -> LeftOut:
-        found = self.process.left_out(sample)
-        own = self.factors(sample[:, : -found.residual.shape[1] - 1])
-        return replace(found, noise=own * found.noise)
-
-    def state(self, tests: Sequence[Any], n_rows: int, fraction: float) -> HeldOutError:
-        return self.process.state(tests, n_rows, fraction)
-
-    def attributes(self, flat: bool) -> dict[str, Any]:
-        """Those of the process."""
-        return self.process.attributes(flat)
-
-    def pack(self) -> Packed:
-        """The process, and the factors."""
-        return self.process.pack().with_arrays(self.factors.arrays)
-
-    def __sizeof__(self) -> int:
-        return sys.getsizeof(self.process)
-
-    def _noisy(self, function: RowFunction, noise: bool) -> RowFunction:
-        return NoisyStd(function, self.process.std(False), self.factors) if noise else function
-
-
 def with_missing_noise(process: Process, columns: Columns, sample: Float64) -> Process:
     """The process with noise by what is missing, where left-out rows tell it apart."""
     inputs = MissingInputs.of(columns)
     if not columns.fills or not len(sample) or not inputs(sample[:, : len(columns.inputs)]).any():
         return process
     factors = MissingFactors.found(inputs, sample, process.left_out(sample))
-    return process if factors is None else MissingNoiseAnswer(process, factors)
+    return process if factors is None else NoisyProcess(process, factors)

@@ -94,7 +94,7 @@ def test_moments_of_cells_are_collected_too(rng: Any) -> None:
 def test_an_answer_of_cells_says_how_many_bytes_it_holds(rng: Any, kind: str) -> None:
     """Plans of later reads count them."""
     X = rng.normal(size=(1500, 2))
-    y, cells = np.sin(X[:, 0]), rs.Cells(32, 2, 4)
+    y, cells = np.sin(X[:, 0]) + 0.1 * rng.normal(size=1500), rs.Cells(32, 2, 4)
     quiet: Any = {"length_scale": 1.0, "random_state": 0, "progress": False}
     if kind == "classes":
         model: Any = rs.KernelClassifier(features=cells, **quiet).fit(X, y > 0)

@@ -1,0 +1,213 @@
+"""Noise that depends on the inputs and on the predicted mean, learnt from left-out rows.
+
+One noise for all rows is too large where rows are quiet and too small where they are not: 95 % of
+all new values are inside their intervals, but 100 % here and 85 % there. The variance of the noise
+of a row is that of all times
+
+    s(x) = exp(c + Σⱼ gⱼ(xⱼ) + h(f(x)))
+
+with a piecewise linear g for each input and h for the mean f, between quantiles of the row sample;
+beyond them they are flat. c and the values at the knots maximise the likelihood of left-out
+residuals r, whose variance is v(x) + s(x) σₙ²/w, less a penalty: iteratively reweighted least
+squares, with r² bounded (Smyth 1989, generalized linear models with varying dispersion). They are
+kept only if folds that they have not seen are surely more likely with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.calibration import COVERAGE, NORMAL
+from rff_stream.families.noise_of_rows import NoisyProcess
+from rff_stream.families.protocol import LeftOut, Process
+
+FEWEST_ROWS, MOST_TARGETS, MOST_INPUTS = 200, 16, 30
+"""Rows that tell a variance that changes. Targets that it is looked for in: .01 to .1 CPU s each.
+Inputs that it may depend on; of more, it depends on the mean alone."""
+
+MOST_COPIES = 0.1
+"""Share of the sampled rows that may be copies of others."""
+
+KNOTS, FOLDS = 7, 5
+"""Values of each curve, and folds that say whether the curves pay."""
+
+PENALTIES = (1.0, 10.0)
+"""Of half the sum of squares of the values, which are logarithms of variances. Of thirteen tables
+five take the second."""
+
+SURE = 3.0
+"""Standard errors by which log p of unseen rows must rise: a level of .1 %."""
+
+BOUNDED, STEPS, FARTHEST, STEP = 9.0, 8, 10.0, 2.0
+"""Squares of residuals, in units of their variance, above which a row pulls no more; steps of the
+search, the largest logarithm of a factor, and how far one step may change it."""
+
+CLOSE, RIDGE = 1e-3, 1e-9
+"""Change of logarithms at which a search ends, and what keeps matrices positive."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InputFactors:
+    """The factor s(x) of the variance of the noise of each target."""
+
+    level: Float64  # (T,): c
+    knots: Float64  # (T, J, K): of each input, or of none (J = 1), and of the mean
+    values: Float64  # (T, J, K)
+
+    @property
+    def width(self) -> int:
+        """T."""
+        return len(self.level)
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """What a store keeps."""
+        return {"noise_level": self.level, "noise_knots": self.knots, "noise_values": self.values}
+
+    @classmethod
+    def restored(cls, arrays: Any) -> InputFactors | None:
+        """From what a store kept; None where it kept none."""
+        if "noise_level" not in arrays:
+            return None
+        return cls(*(np.asarray(arrays[f"noise_{name}"]) for name in ("level", "knots", "values")))
+
+    def __call__(self, x: Array, mean: Callable[[], Float64]) -> Float64:
+        """Factors (n, T) of rows (n, d) of these means (n, T)."""
+        means = mean()
+        found = np.repeat(self.level[None], len(x), axis=0)
+        for t in range(self.width):
+            columns = [*x.T[: self.knots.shape[1] - 1], means[:, t]]
+            for column, knots, values in zip(columns, self.knots[t], self.values[t], strict=True):
+                if values.any():
+                    found[:, t] += np.interp(column, knots, values)
+        return np.exp(np.clip(found, -FARTHEST, FARTHEST))
+
+
+@dataclass(slots=True, eq=False)
+class _Residuals:
+    """Left-out residuals of one target, and what a fit says of them."""
+
+    squares: Float64  # (m,): r²
+    of_f: Float64  # (m,): v
+    noise: Float64  # (m,): σₙ²/w
+    columns: Float64  # (m, 1 + p): 1, and hat functions
+    fold: Array = field(init=False)  # (m,)
+
+    def __post_init__(self) -> None:
+        self.fold = np.random.default_rng(0).permutation(len(self.squares)) % FOLDS
+
+    def curves(self) -> Float64 | None:
+        """c and values (1 + p,), with 95 % of unseen residuals inside; None where they do not pay.
+
+        Of the penalties by the likelihood of unseen rows, with bounded squares.
+        """
+        best: tuple[float, Float64, Float64] | None = None
+        for penalty in PENALTIES:
+            every = np.ones(len(self.fold), bool)
+            whole = self._climb(every, penalty, np.zeros(self.columns.shape[1]))
+            logs = np.empty(len(self.fold))
+            for k in range(FOLDS):
+                own = self._climb(self.fold != k, penalty, whole)
+                logs[self.fold == k] = self.columns[self.fold == k] @ own
+            noise = self.noise * np.exp(np.clip(logs, -FARTHEST, FARTHEST))
+            factor = self._covering(noise)
+            if factor <= 0:
+                continue  # the variance of f is all there is
+            variance = self.of_f + factor * noise
+            value = float(self._losses(variance, BOUNDED).mean())
+            if best is None or value < best[0]:
+                best = value, variance, whole + np.log(factor) * (np.arange(len(whole)) == 0)
+        if best is None:
+            return None
+        _, variance, found = best
+        gain = self._losses(self.of_f + self.noise) - self._losses(variance)
+        return found if gain.mean() > SURE * gain.std() / np.sqrt(len(gain)) else None
+
+    def _covering(self, noise: Float64) -> float:
+        """The factor of a noise (m,) by which 95 % of the residuals are inside.
+
+        Rows count by the square of the share that noise has in their variance: where f is hardly
+        known all are inside, whatever the noise.
+        """
+        enough = (self.squares / NORMAL**2 - self.of_f) / noise  # a factor as large
+        share = noise / (self.of_f + noise)
+        return float(np.quantile(enough, COVERAGE, weights=share**2, method="inverted_cdf"))
+
+    def _losses(self, variance: Float64, bound: float = np.inf) -> Float64:
+        """−log p (m,), less a constant."""
+        return np.asarray(np.log(variance) + np.minimum(self.squares / variance, bound)) / 2
+
+    def _climb(self, some: Array, penalty: float, start: Float64) -> Float64:
+        """c and values (1 + p,) of the highest penalised likelihood of some rows."""
+        columns, squares = self.columns[some], self.squares[some]
+        of_f, noise = self.of_f[some], self.noise[some]
+        found, penalties = start, np.full(len(start), penalty)
+        penalties[0] = 0.0
+        for _ in range(STEPS):
+            own = noise * np.exp(np.clip(columns @ found, -FARTHEST, FARTHEST))
+            variance = of_f + own
+            share = own / variance
+            slope = columns.T @ (share * (np.minimum(squares / variance, BOUNDED) - 1) / 2)
+            curvature = (columns * (share**2 / 2)[:, None]).T @ columns
+            curvature[np.diag_indices_from(curvature)] += penalties + RIDGE
+            step = np.linalg.solve(curvature, slope - penalties * found)
+            change = float(abs(columns @ step).max())
+            found = found + step * min(1.0, STEP / max(change, CLOSE))
+            if change < CLOSE:
+                break
+        return found
+
+
+def with_noise_by_inputs(process: Process, sample: Float64, n_sampled: int) -> Process:
+    """The process with noise that depends on the row, where left-out rows [x, y, w] surely say so.
+
+    They are those of so many sampled rows that are no copies.
+    """
+    if len(sample) < max(FEWEST_ROWS, (1 - MOST_COPIES) * n_sampled):
+        return process
+    left = process.left_out(sample)
+    n_targets = left.residual.shape[1]
+    if n_targets > MOST_TARGETS:
+        return process
+    factors = _factors(sample, left)
+    return process if factors is None else NoisyProcess(process, factors)
+
+
+def _factors(sample: Float64, left: LeftOut) -> InputFactors | None:
+    """Curves of each target, flat where they do not pay; None where no target has any."""
+    n_targets = left.residual.shape[1]
+    d, w = sample.shape[1] - n_targets - 1, sample[:, -1]
+    inputs = sample[:, :d].T if d <= MOST_INPUTS else ()
+    level = np.zeros(n_targets)
+    knots = np.zeros((n_targets, len(inputs) + 1, KNOTS))
+    values = np.zeros_like(knots)
+    for t in range(n_targets):
+        noise = left.noise[:, t] / w
+        if not (noise > 0).all():
+            continue
+        columns = [*inputs, sample[:, d + t] - left.residual[:, t]]
+        own = [np.unique(np.quantile(each, np.linspace(0, 1, KNOTS))) for each in columns]
+        hats = [_hats(each, at) for each, at in zip(columns, own, strict=True)]
+        ones = np.ones((len(sample), 1))
+        rows = _Residuals(
+            left.residual[:, t] ** 2, left.variance[:, t], noise, np.hstack([ones, *hats])
+        )
+        found = rows.curves()
+        if found is None:
+            continue
+        level[t], place = found[0], 1
+        for j, at in enumerate(own):
+            part = found[place : place + len(at)]
+            place += len(at)
+            knots[t, j], values[t, j] = (np.pad(e, (0, KNOTS - len(e)), "edge") for e in (at, part))
+    return InputFactors(level, knots, values) if level.any() else None
+
+
+def _hats(column: Float64, knots: Float64) -> Float64:
+    """Hat functions (m, K) of a column (m,): 1 at a knot and 0 at the others."""
+    return np.column_stack([np.interp(column, knots, each) for each in np.eye(len(knots))])

@@ -1,0 +1,134 @@
+"""A process whose noise is not the same for all rows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.early_stopping import HeldOutError
+from rff_stream.contracts import Packed, RowFunction, Slopes, for_rows
+from rff_stream.families.protocol import LeftOut, Process
+
+
+class NoiseFactors(Protocol):
+    """Factors of the variance of the noise at rows."""
+
+    @property
+    def width(self) -> int:
+        """T."""
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """What a store keeps."""
+
+    def __call__(self, x: Array, mean: Callable[[], Float64]) -> Float64:
+        """Factors (n, T) of rows (n, d), whose predicted means (n, T) can be asked for."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoisyStd:
+    """x ↦ g(x) with the noise in its last T columns, standard deviations of y, times factors."""
+
+    function: RowFunction
+    """x ↦ standard deviations (T) with noise, or means and these (2T)."""
+    of_f: RowFunction
+    """x ↦ the standard deviation (T) without noise."""
+    mean: RowFunction
+    factors: NoiseFactors
+
+    @property
+    def width(self) -> int:
+        """That of g."""
+        return self.function.width
+
+    def __call__(self, x: Array) -> Float64:
+        """Values (n, width) of rows (n, d)."""
+        found, known = np.array(self.function(x)), self.of_f(x) ** 2
+        first = found.shape[1] - known.shape[1]
+
+        def mean() -> Float64:
+            return np.array(found[:, :first]) if first else self.mean(x)
+
+        noise = np.maximum(found[:, first:] ** 2 - known, 0.0)
+        found[:, first:] = np.sqrt(known + self.factors(x, mean) * noise)
+        return found
+
+    def for_rows(self, count: int) -> NoisyStd:
+        """The same for so many rows in all, in calls of any size."""
+        function, of_f, mean = (
+            for_rows(each, count) for each in (self.function, self.of_f, self.mean)
+        )
+        return NoisyStd(function, of_f, mean, self.factors)
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyProcess:
+    """A process whose noise depends on the row.
+
+    Its methods are those of a :class:`~rff_stream.families.protocol.Process`.
+    """
+
+    process: Process
+    factors: NoiseFactors
+
+    @property
+    def target_origin(self) -> Float64:
+        """(T,)."""
+        return np.asarray(self.process.target_origin)
+
+    def mean(self) -> RowFunction:
+        return self.process.mean()
+
+    def slopes(self) -> Slopes:
+        return self.process.slopes()
+
+    def std(self, noise: bool) -> RowFunction:
+        return self._noisy(self.process.std(noise), noise)
+
+    def mean_and_std(self, noise: bool) -> RowFunction | None:
+        both = self.process.mean_and_std(noise)
+        return None if both is None else self._noisy(both, noise)
+
+    def covariance(self, x: Array, noise: bool) -> Float64:
+        found = self.process.covariance(x, False)
+        if noise:
+            places, of_y = np.arange(len(x)), self.process.covariance(x, True)
+            own = (of_y - found)[:, places, places]
+            found[:, places, places] += self.factors(x, lambda: self.mean()(x)).T * own
+        return found
+
+    def draws(self, n_samples: int, seed: int) -> RowFunction:
+        return self.process.draws(n_samples, seed)
+
+    def leave_one_out(self, sample: Float64) -> Float64:
+        return self.process.leave_one_out(sample)
+
+    def left_out(self, sample: Float64) -> LeftOut:
+        found = self.process.left_out(sample)
+        d = sample.shape[1] - 1 - found.residual.shape[1]
+        own = self.factors(sample[:, :d], lambda: sample[:, d:-1] - found.residual)
+        return replace(found, noise=own * found.noise)
+
+    def state(self, tests: Sequence[Any], n_rows: int, fraction: float) -> HeldOutError:
+        return self.process.state(tests, n_rows, fraction)
+
+    def attributes(self, flat: bool) -> dict[str, Any]:
+        """Those of the process."""
+        return self.process.attributes(flat)
+
+    def pack(self) -> Packed:
+        """The process, and the factors."""
+        return self.process.pack().with_arrays(self.factors.arrays)
+
+    def __sizeof__(self) -> int:
+        return sys.getsizeof(self.process)
+
+    def _noisy(self, function: RowFunction, noise: bool) -> RowFunction:
+        if not noise:
+            return function
+        return NoisyStd(function, self.process.std(False), self.process.mean(), self.factors)

@@ -1,0 +1,188 @@
+"""Noise that depends on the inputs and on the mean, learnt from left-out rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rff_stream as rs
+from rff_stream.families.noise_by_inputs import (
+    FOLDS,
+    PENALTIES,
+    InputFactors,
+    _factors,
+    _Residuals,
+    with_noise_by_inputs,
+)
+from rff_stream.families.noise_of_rows import NoisyProcess
+from rff_stream.families.protocol import LeftOut
+
+QUIET: Any = {"random_state": 0, "progress": False}
+MAPS: dict[str, Any] = {
+    "whole": {"n_components": 96, "length_scale": 0.5, "kernel": "gaussian"},
+    "cells": {"features": rs.Cells(48, 2, 2), "length_scale": 1.0, "kernel": "gaussian"},
+    "grid": {"features": rs.Grid(modes=(6, 6)), "length_scale": 0.5, "kernel": "gaussian"},
+    "found": {},
+}
+
+
+def halves(rng: np.random.Generator, n: int) -> tuple[Any, Any]:
+    """y = sin 6u + v with noise .05 where u < .5, and .5 where it is not."""
+    x = rng.uniform(size=(n, 2))
+    noise = np.where(x[:, 0] < 0.5, 0.05, 0.5) * rng.normal(size=n)
+    return x, np.sin(6 * x[:, 0]) + x[:, 1] + noise
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MAPS)
+def test_quiet_and_noisy_rows_are_covered_alike(rng: Any, tmp_path: Any, kind: str) -> None:
+    """With one noise 100 % of the quiet rows were covered, and 86 to 94 % of the noisy ones."""
+    x, y = halves(rng, 3000)
+    new, truth = halves(rng, 8000)
+    model = rs.GaussianProcessRegressor(**MAPS[kind], **QUIET).fit(x, y)
+    mean, std = model.predict(new, return_std=True)
+    lower, upper = model.predict_interval(new)
+    quiet, noisy = new[:, 0] < 0.4, new[:, 0] > 0.6  # curves are straight between knots
+    inside = abs(truth - mean) < 1.96 * std
+    assert 0.94 < inside.mean() < 0.99
+    assert 0.92 < inside[noisy].mean() < 0.98
+    assert inside[quiet].mean() > 0.92  # their variance of f is that of a mean noise
+    assert abs(((lower < truth) & (truth < upper)).mean() - 0.95) < 0.02
+    is_even = not isinstance(model._fitted.answer, NoisyProcess)
+    if kind == "found" and is_even:
+        return  # small cells have noises of their own
+    assert (upper - lower)[quiet].mean() < 0.3 * (upper - lower)[noisy].mean()
+    assert 4 < std[noisy].mean() / std[quiet].mean() < 14
+    np.testing.assert_allclose(model.predict(new, return_std=True)[0], model.predict(new))
+    few = new[:40]
+    own = model.predict(few, return_std=True)[1]
+    covariance = model.predict(few, return_cov=True)[1]
+    np.testing.assert_allclose(covariance.diagonal(), own**2, rtol=1e-6)
+    plain = model.predict(few, return_std=True, noise=False)[1]
+    without = covariance - model.predict(few, return_cov=True, noise=False)[1]
+    np.testing.assert_allclose(np.diag(without), own**2 - plain**2, rtol=1e-6, atol=1e-9)
+    assert abs(without - np.diag(np.diag(without))).max() < 1e-9
+    if kind != "grid":  # its standard deviations need the moments
+        model.save(tmp_path / "m.zarr")
+        kept = rs.load(tmp_path / "m.zarr").predict(few, return_std=True)[1]
+        np.testing.assert_array_equal(kept, own)
+    model.save(tmp_path / "n.zarr", moments=True)
+    more = rs.load(tmp_path / "n.zarr").set_params(progress=False)
+    more.partial_fit(*halves(rng, 500), batch="later")
+    assert isinstance(more._fitted.answer, NoisyProcess)
+
+
+def test_noise_in_proportion_to_the_mean_is_found(rng: Any) -> None:
+    def rows(n: int) -> tuple[Any, Any]:
+        x = rng.uniform(-1, 1, (n, 4))
+        f = np.exp(x.sum(axis=1))
+        return x, f * (1 + 0.2 * rng.normal(size=n))
+
+    model = rs.GaussianProcessRegressor(n_components=256, length_scale="ard", **QUIET)
+    new, truth = rows(6000)
+    mean, std = model.fit(*rows(2000)).predict(new, return_std=True)
+    low, _, high = np.array_split(np.argsort(mean), 3)
+    for some in (low, high):
+        assert (abs(truth - mean) < 1.96 * std)[some].mean() > 0.9  # of the high .88 with one
+    assert std[low].mean() < std[high].mean() / 3
+
+
+def test_a_noise_that_is_given_and_rows_that_are_copies_have_one_noise(rng: Any) -> None:
+    x, y = halves(rng, 600)
+    asked: Any = {"n_components": 64, "length_scale": 0.5, **QUIET}
+    given = rs.GaussianProcessRegressor(noise=0.1, **asked).fit(x, y)
+    assert not isinstance(given._fitted.answer, NoisyProcess)
+    assert isinstance(rs.GaussianProcessRegressor(**asked).fit(x, y)._fitted.answer, NoisyProcess)
+    with pytest.warns(rs.NumericalWarning, match="occurs 3 times"):
+        copies = rs.GaussianProcessRegressor(**asked).fit(np.repeat(x, 3, axis=0), np.repeat(y, 3))
+    assert not isinstance(copies._fitted.answer, NoisyProcess)
+
+
+def left_out(
+    rng: Any, n: int, logs: Any, *, d: int = 3, targets: int = 1, w: Any = 1.0
+) -> tuple[Any, LeftOut]:
+    """A sample [x, y, w] and residuals of variance .02 + e^g .1/w, as a fit says them for g = 0."""
+    x = rng.normal(size=(n, d))
+    w = np.broadcast_to(w, n)
+    noise = np.full((n, targets), 0.1)
+    variance = np.full((n, targets), 0.02)
+    scale = np.sqrt(variance + np.exp(logs(x))[:, None] * noise / w[:, None])
+    residual = scale * rng.normal(size=(n, targets))
+    return np.column_stack([x, x[:, :1] + residual, w]), LeftOut(residual, variance, noise)
+
+
+def test_one_noise_stays_one_noise() -> None:
+    """A level of .1 %, 200 draws: more than two by chance are one in a thousand."""
+    found = [
+        _factors(*left_out(np.random.default_rng(seed), 300, lambda x: 0 * x[:, 0]))
+        for seed in range(200)
+    ]
+    assert sum(each is not None for each in found) <= 2
+
+
+def test_weights_are_no_change_of_the_noise(rng: Any) -> None:
+    w = np.where(rng.random(1000) < 0.5, 1.0, 25.0)
+    assert _factors(*left_out(rng, 1000, lambda x: 0 * x[:, 0], w=w)) is None
+
+
+def test_curves_are_those_of_the_noise(rng: Any) -> None:
+    found = _factors(*left_out(rng, 2000, lambda x: 1.5 * np.clip(x[:, 1], -2, 2)))
+    assert found is not None
+    x = np.zeros((41, 3))
+    x[:, 1] = np.linspace(-1.5, 1.5, 41)
+    logs = np.log(found(x, lambda: np.zeros((41, 1)))[:, 0])
+    # seven values from 2000 rows: a logarithm of a variance of some 300 rows has √(2/300) = .08
+    assert np.abs(logs - 1.5 * x[:, 1]).max() < 0.7
+    assert np.corrcoef(logs, x[:, 1])[0, 1] > 0.97
+    edge, beyond = np.full((1, 3), 100.0), np.full((1, 3), 1e6)
+    np.testing.assert_array_equal(*(found(e, lambda: np.zeros((1, 1))) for e in (edge, beyond)))
+
+
+def test_each_target_has_its_own_curves(rng: Any) -> None:
+    sample, left = left_out(rng, 1500, lambda x: 2 * np.tanh(x[:, 0]), targets=1)
+    even, of_even = left_out(rng, 1500, lambda x: 0 * x[:, 0], targets=1)
+    both = LeftOut(
+        np.hstack([left.residual, of_even.residual]),
+        np.hstack([left.variance, of_even.variance]),
+        np.hstack([left.noise, of_even.noise]),
+    )
+    found = _factors(np.column_stack([sample[:, :4], even[:, 3:]]), both)
+    assert found is not None
+    again = InputFactors.restored(found.arrays)
+    assert again is not None
+    factors = again(sample[:, :3], lambda: sample[:, 3:4] + np.zeros((1, 2)))
+    assert factors[:, 1].tolist() == [1.0] * 1500
+    assert factors[:, 0].std() > 0.5
+    alone = _factors(sample, left)
+    assert alone is not None
+    np.testing.assert_array_equal(alone.values[0], found.values[0])
+
+
+def test_a_search_ends_where_the_penalised_likelihood_has_no_slope(rng: Any) -> None:
+    sample, left = left_out(rng, 400, lambda x: np.sin(x[:, 0]), d=1)
+    small = np.minimum(left.residual[:, 0] ** 2, 0.1)  # below the bound
+    columns = np.column_stack([np.ones(400), np.abs(sample[:, 0]), sample[:, 0] > 0])
+    rows = _Residuals(small, left.variance[:, 0], left.noise[:, 0], columns)
+
+    def loss(c: Any) -> float:
+        q = rows.of_f + rows.noise * np.exp(columns @ c)
+        return float((np.log(q) + small / q).sum() / 2 + PENALTIES[0] * (c[1:] ** 2).sum() / 2)
+
+    found = np.zeros(3)
+    for _ in range(4):
+        found = rows._climb(np.ones(400, bool), PENALTIES[0], found)
+    near = [loss(found + 1e-4 * step) for step in (*np.eye(3), *-np.eye(3))]
+    assert loss(found) < min(near) + 1e-9
+    assert sorted(np.bincount(rows.fold)) == [400 // FOLDS] * FOLDS
+
+
+def test_few_rows_and_many_targets_are_not_looked_at(rng: Any) -> None:
+    class Unasked:
+        def left_out(self, sample: Any) -> LeftOut:
+            return LeftOut(*np.ones((3, len(sample), 17)))
+
+    process: Any = Unasked()
+    assert with_noise_by_inputs(process, np.empty((199, 5)), 199) is process
+    assert with_noise_by_inputs(process, np.empty((300, 20)), 300) is process
