@@ -178,6 +178,7 @@ def in_options(text: str) -> str:
     """
     text = text.replace("overwrite=True (--overwrite)", "--overwrite")
     text = text.replace("replace=True", "--replace")
+    text = re.sub(r" \(of a fitted model: model\.set_params\([^)]*\)\)", "", text)  # Python alone
 
     def names(found: re.Match[str]) -> str:
         return f"--inputs {re.sub(QUOTES, '', found[1])}"

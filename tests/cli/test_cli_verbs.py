@@ -17,6 +17,7 @@ from rff_stream.cli import main
 from rff_stream.cli.output import forget, redact_text
 from rff_stream.cli.program import in_options
 from rff_stream.errors import ModelError
+from rff_stream.sources.rows import LEAVE_OUT
 from rff_stream.store import MomentStore, files
 from rff_stream.text_formatting import hide_options, hide_url, printable
 from toys import run
@@ -137,6 +138,7 @@ def test_errors_speak_the_words_of_the_command_line(data):
         == "replace it with --overwrite."
     )
     assert in_options("my_batch=x and alphabet=2") == "my_batch=x and alphabet=2"
+    assert in_options(LEAVE_OUT) == "Leave such rows out with --missing-rows drop"
 
 
 def test_control_characters_reach_no_terminal(data, tmp_path):
