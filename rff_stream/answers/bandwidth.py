@@ -74,9 +74,14 @@ class MultiScale:
     def features(
         self, scale: Array, n_components: int, origin: Array, seed: int, dtype: str
     ) -> FourierFeatures:
-        """A map of R = ``n_components`` columns, orthogonal blocks dealt to the scales."""
+        """A map of R = ``n_components`` columns, each scale with frequencies of its own.
+
+        They fill the measure evenly where the kernel knows its quantiles, or are orthogonal blocks.
+        """
+        kernel = self.kernel.with_length_scale(None)
         unit = FourierFeatures.sample(
-            self.kernel.with_length_scale(None), self.d, n_components, paired=n_components % 2 == 0,
+            kernel, self.d, n_components, paired=n_components % 2 == 0,
+            frequencies="sobol" if kernel.uniforms(1) else None,
             origin=origin, rng=np.random.default_rng(seed), dtype=dtype,  # type: ignore[arg-type]
         )  # fmt: skip
         omega = unit.frequencies / self._scales[self._turns(len(unit.frequencies)), None]
@@ -118,8 +123,8 @@ class MultiScale:
         return np.asarray(logsumexp(every, axis=0, b=drawn[:, None] / drawn.sum()))
 
     def _turns(self, count: int) -> Array:
-        """Which scale each frequency is drawn at."""
-        return np.arange(count) // self.d % N_SCALES
+        """Which scale each frequency is drawn at: the first, the next, … one after the other."""
+        return np.arange(count) * N_SCALES // count
 
 
 def exact_scores(x: Float64, w: Float64, kernel: Kernel, factors: Sequence[float]) -> Float64:

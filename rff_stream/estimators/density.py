@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -46,7 +46,12 @@ from rff_stream.stored_fields import pack_fields, unpack_fields
 
 RULES = {"scott": scott_factor, "silverman": silverman_factor}
 CANDIDATES = np.geomspace(0.05, 1.5, 40)
+
 """Candidate bandwidths of cross-validation, relative to Scott's."""
+
+MORE = 4
+"""Times as many components as were too few, at the least, that are advised: their density, which is
+not resolved, does not tell how many are enough."""
 
 EXACT_ROWS, EXACT_CANDIDATES = 1000, np.geomspace(0.2, 2.0, 24)
 """The same for many inputs, where every candidate costs a million kernel values."""
@@ -75,11 +80,12 @@ class KernelDensity(DensityMixin, Estimator):  # type: ignore[misc]
         A kernel with a known integral: "gaussian", "laplacian", "cauchy", "matern", … A kernel
         with its own length-scale is used as it is.
     n_components : int, default=4096
-        R. The error of p̂ falls as 1/√R and is estimated by ``density``; tails need a larger R
-        than modes. Cost: R cosines per row.
+        R. The error of p̂ falls as 1/√R, for up to three inputs faster, and is estimated by
+        ``density``; tails need a larger R than modes. Cost: R cosines per row.
     features : str, FeatureMap or mapping, default="whole"
         As in :class:`~rff_stream.KernelRidge`, for one map of the whole space; "auto" means "whole"
-        here. A map that you give as a value was made for one bandwidth: give the same in
+        here. Of up to four inputs "whole" has the frequencies of "qmc" where the kernel knows their
+        quantiles. A map that you give as a value was made for one bandwidth: give the same in
         ``kernel`` and ``bandwidth`` (a number, or the kernel's own), because the integral follows
         from them. Only Fourier maps estimate their own error, and only "whole" can compare all
         candidates of "cv" after one read.
@@ -272,6 +278,10 @@ class DensityAnswer:
 class DensityRecipe(RowsRecipe):
     """The mean feature vector over a known integral; its bandwidth by a rule, or chosen."""
 
+    most_even: ClassVar[int] = 4
+    """At 20,000 normal rows the error, over that with orthogonal frequencies, was .002, .13, .5 and
+    1.1 for 1, 2, 3 and 5 inputs."""
+
     def check_columns(self, columns: Columns, parameters: MapParameters) -> None:
         params, d = self.params, len(columns.inputs)
         kernel = kernel_of(params.kernel)
@@ -409,14 +419,14 @@ def warn_unresolved(answer: DensityAnswer, fitted: Fitted) -> None:
     x = fitted.needed_total.sample.rows[:256, : fitted.n_inputs]
     if not len(x):
         return
-    needed = components_needed(answer.density, fitted.features(x))
-    if needed <= fitted.features.n_components:
+    needed, r = components_needed(answer.density, fitted.features(x)), fitted.features.n_components
+    if needed <= r:
         return
+    needed = max(needed, MORE * r)
     more = f"n_components={2 * int(np.ceil(needed / 2))} or " if needed < 1e9 else ""
     warn(
-        f"bandwidth_={np.round(answer.bandwidth, 6)} is too small for "
-        f"{fitted.features.n_components} components: at half of the rows the density is below "
-        "twice its own error. "
+        f"bandwidth_={np.round(answer.bandwidth, 6)} is too small for {r} components: at half of "
+        "the rows the density is below twice its own error. "
         f"Use {more}a larger bandwidth."
     )
 

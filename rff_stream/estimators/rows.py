@@ -10,13 +10,14 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from rff_stream._array import Array
+from rff_stream._array import Array, is_named
 from rff_stream.arguments import Rule, holds_numbers, whole
 from rff_stream.estimators.base import Estimator
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families import DrawnMap, MapParameters, check_whole_space
 from rff_stream.families.maps import length_scale_of, make_features
 from rff_stream.families.parameters import RULES, check_parameters, seed_of
+from rff_stream.families.protocol import WHOLE
 from rff_stream.features import FeatureMap
 from rff_stream.kernels import Kernel, as_kernel
 from rff_stream.leaf_layout import n_rows_of
@@ -28,6 +29,9 @@ from rff_stream.sources import Columns, Selection
 
 Model = TypeVar("Model", bound=Estimator)
 
+EVEN = "qmc"
+"""Frequencies that fill their measure evenly."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowsRecipe(Recipe):
@@ -36,6 +40,9 @@ class RowsRecipe(Recipe):
     target: ClassVar[Target] = "none"
 
     rules: ClassVar[Mapping[str, Rule]] = {**RULES, "n_components": whole(1)}
+
+    most_even: ClassVar[int] = 0
+    """The most inputs of which a map of the whole space has even frequencies."""
 
     @property
     def n_components(self) -> int:
@@ -69,7 +76,10 @@ class RowsRecipe(Recipe):
     ) -> tuple[FeatureMap, dict[str, Array]]:
         """The map asked for, drawn for a kernel with its length-scale."""
         size, seed, dtype = parameters.n_components, parameters.seed, parameters.dtype
-        features = make_features(parameters.features, kernel, size, pilot, seed=seed, dtype=dtype)
+        asked, d = parameters.features, pilot.x.shape[1]
+        if is_named(asked, WHOLE) and d <= self.most_even and kernel.uniforms(1):
+            asked = EVEN
+        features = make_features(asked, kernel, size, pilot, seed=seed, dtype=dtype)
         return features, {"length_scale": np.asarray(length_scale_of(kernel))}
 
 

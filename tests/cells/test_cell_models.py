@@ -237,7 +237,7 @@ def test_each_target_has_its_own_factor_in_gaps(rng):
     alone = rs.GaussianProcessRegressor(
         features="local", n_components=16, length_scale="evidence", random_state=0, progress=False
     ).fit(X, np.column_stack([np.sin(X[:, 0]), 100 * rng.normal(size=1500), np.ones(1500)]))
-    smooth, noise, constant = alone._fitted.answer.posterior.gap_factor
+    smooth, noise, constant = alone.posterior_.gap_factor
     assert smooth > 1.2 > noise  # of eight generators: 1.31 to 2.24, and 0.87 to 0.99
     assert constant == 1
 
@@ -250,7 +250,7 @@ def test_where_all_variances_are_alike_a_gap_is_told_still(rng):
     model = rs.GaussianProcessRegressor(
         features="local", n_components=16, length_scale=1.0, random_state=0, progress=False
     ).fit(x, y)
-    posterior = model._fitted.answer.posterior
+    posterior = model.posterior_
     assert posterior.inflation < 0.1  # beside rows; far from them the process is what it was
     std = model.predict(np.array([[0.0], [40.0]]), return_std=True, noise=False)[1]
     least = (posterior.noise_variance / posterior.alpha).min()  # trees of less variance weigh more
@@ -262,7 +262,7 @@ def test_models_of_few_rows_that_kept_no_finite_variance_are_read(rng):
     model = rs.GaussianProcessRegressor(
         features="local", n_components=16, length_scale=1.0, random_state=0, progress=False
     ).fit(x, x[:, 0])
-    posterior = model._fitted.answer.posterior
+    posterior = model.posterior_
     old = posterior.arrays() | {"near": np.full(1, np.inf)}
     del old["far"], old["gap_factor"]
     read = LocalPosterior.from_arrays(posterior.solved.features, old, ("y",))
