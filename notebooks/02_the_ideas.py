@@ -344,6 +344,7 @@ for line, size in zip(panels, (100, 1000, 10_000), strict=True):
             model = rs.KernelDensity(
                 length_scale(gamma),
                 n_components=size,
+                features="orthogonal",  # for two inputs the default is better
                 random_state=1,
                 progress=False,
             ).fit(da.from_array(rows, chunks=(1000, 2)))

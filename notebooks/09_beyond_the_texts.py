@@ -187,7 +187,9 @@ sizes, auc, error = (16, 64, 256, 1024, 4096), [], []
 for size in sizes:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", rs.NumericalWarning)
-        model = rs.KernelDensity(width, n_components=size, **QUIET).fit(usual)
+        model = rs.KernelDensity(
+            width, n_components=size, features="orthogonal", **QUIET
+        ).fit(usual)
         found = model.density(tested).density
     auc.append(roc_auc_score(strange, -found))
     error.append(

@@ -32,7 +32,7 @@ def test_conditions_of_the_fit_choose_later_rows_of_a_frame(verb):
     model = ridge().fit(first, "a", inputs=["u", "v"], where=[("u", "<", 0)])
     getattr(model, verb)(second, "a")
     assert model.n_rows_ == (first.u < 0).sum() + (second.u < 0).sum()
-    density = rs.KernelDensity(n_components=32, random_state=0, progress=False)
+    density = rs.KernelDensity(n_components=256, random_state=0, progress=False)
     density.fit(first, inputs=["u", "v"], where=[("u", "<", 0)])
     assert getattr(density, verb)(second).n_rows_ == model.n_rows_
 
