@@ -231,6 +231,9 @@ class ChoiceFamily(Family):
     def growth(self, features: Any, n_rows: int) -> float:
         return min(family_of(each).growth(each, n_rows) for each in features.maps)
 
+    def tells_left_out(self, features: Any) -> bool:
+        return all(family_of(each).tells_left_out(each) for each in features.maps)
+
     def check(self, parameters: MapParameters, n_inputs: int) -> None:
         if isinstance(parameters.penalty, str) and parameters.penalty != "evidence":
             raise ValueError(

@@ -509,7 +509,7 @@ class ProcessRecipe(RegressionRecipe):
         warn_of_residuals(fitted, found, chosen=by_evidence)
         rows = different_rows(fitted)
         found = with_missing_noise(found, fitted.columns, rows)
-        if not by_evidence:
+        if not by_evidence or not fitted.family.tells_left_out(fitted.features):
             return found
         return with_noise_by_inputs(found, rows, len(fitted.sampled_rows))
 

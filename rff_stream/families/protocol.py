@@ -325,6 +325,10 @@ class Family(Protocol):
         """How many times as many columns the default would draw for so many rows."""
         return 1.0
 
+    def tells_left_out(self, features: Any) -> bool:
+        """Whether left-out residuals and variances of a row sample cost little beside a solve."""
+        return True
+
     def check(self, parameters: MapParameters, n_inputs: int) -> None:
         """Refuse, before a row is read, what would be refused after the pilot."""
 

@@ -241,6 +241,9 @@ class GridFamily(Family):
     def serves(self, n_inputs: int) -> bool:
         return n_inputs <= MOST_INPUTS and importlib.util.find_spec("finufft") is not None
 
+    def tells_left_out(self, features: Any) -> bool:
+        return is_small(features)
+
     def check(self, parameters: MapParameters, n_inputs: int) -> None:
         import_finufft()
         check_n_inputs(n_inputs)

@@ -207,6 +207,9 @@ class TrendFamily(Family):
     def growth(self, features: Any, n_rows: int) -> float:
         return family_of(features.map).growth(features.map, n_rows)
 
+    def tells_left_out(self, features: Any) -> bool:
+        return family_of(features.map).tells_left_out(features.map)
+
     def check(self, parameters: MapParameters, n_inputs: int) -> None:
         inner: Any = parameters.features
         family_of(inner.map).check(replace(parameters, features=inner.map), n_inputs)

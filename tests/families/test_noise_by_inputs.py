@@ -100,6 +100,22 @@ def test_a_noise_that_is_given_and_rows_that_are_copies_have_one_noise(rng: Any)
     assert not isinstance(copies._fitted.answer, NoisyProcess)
 
 
+def test_a_grid_of_many_modes_is_not_asked_for_its_left_out_deviations(
+    rng: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2,000 of them took as long as its fit."""
+    x, y = halves(rng, 600)
+    asked: Any = {"length_scale": 0.5, "kernel": "gaussian", **QUIET}
+    grid = rs.Grid(modes=(4, 4))
+    for features in (grid, rs.Candidates((grid, rs.Cells(48, 2, 2)))):
+        found = []
+        for is_small in (True, False):
+            monkeypatch.setattr("rff_stream.grid.family.is_small", lambda _, small=is_small: small)
+            model = rs.GaussianProcessRegressor(features=features, **asked).fit(x, y)
+            found.append(isinstance(model._fitted.answer, NoisyProcess))
+        assert found == [True, False]
+
+
 def left_out(
     rng: Any, n: int, logs: Any, *, d: int = 3, targets: int = 1, w: Any = 1.0
 ) -> tuple[Any, LeftOut]:
