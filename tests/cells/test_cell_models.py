@@ -117,7 +117,8 @@ def test_every_container_gives_the_same_model(rng, tmp_path):
     ):
         given = frame[["a", "b"]][:50] if hasattr(fit, "feature_names_in_") else X[:50]
         assert np.asarray(fit.predict(given)) == pytest.approx(expected, abs=1e-9)
-    assert np.asarray(reference.predict(lazy[0])[:50]) == pytest.approx(expected, abs=1e-12)
+    # Blocks of other sizes add up in another order: |y| ε, times what 100 columns cancel
+    assert np.asarray(reference.predict(lazy[0])[:50]) == pytest.approx(expected, abs=1e-11)
 
 
 def test_labelled_cubes_and_zarr_with_missing_cells(rng, tmp_path):
