@@ -46,12 +46,11 @@ from rff_stream.stored_fields import pack_fields, unpack_fields
 
 RULES = {"scott": scott_factor, "silverman": silverman_factor}
 CANDIDATES = np.geomspace(0.05, 1.5, 40)
-
 """Candidate bandwidths of cross-validation, relative to Scott's."""
 
-MORE = 4
-"""Times as many components as were too few, at the least, that are advised: their density, which is
-not resolved, does not tell how many are enough."""
+LEAST_FACTOR = 4
+"""A warning about too few components advises at least so many times as many: a density that is not
+resolved does not tell how many are enough."""
 
 EXACT_ROWS, EXACT_CANDIDATES = 1000, np.geomspace(0.2, 2.0, 24)
 """The same for many inputs, where every candidate costs a million kernel values."""
@@ -422,7 +421,7 @@ def warn_unresolved(answer: DensityAnswer, fitted: Fitted) -> None:
     needed, r = components_needed(answer.density, fitted.features(x)), fitted.features.n_components
     if needed <= r:
         return
-    needed = max(needed, MORE * r)
+    needed = max(needed, LEAST_FACTOR * r)
     more = f"n_components={2 * int(np.ceil(needed / 2))} or " if needed < 1e9 else ""
     warn(
         f"bandwidth_={np.round(answer.bandwidth, 6)} is too small for {r} components: at half of "

@@ -39,7 +39,7 @@ predict one of them, of HOLE_ROWS rows together."""
 
 ALIKE = 1.5
 """Places that two inputs have together, over those of the one that has more, up to which they name
-the same sites: one input says the other. Crossed inputs have at least twice as many."""
+the same sites: one input determines the other. Crossed inputs have at least twice as many."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,8 +72,8 @@ def holes_of(places: Sequence[RowWindow]) -> list[Split]:
 def sites_of(x: Float64) -> list[tuple[Array, Array]]:
     """Inputs (d,) that name a site together, and the site (n,) of each row; for each kind of sites.
 
-    Two inputs or more, such as longitude and latitude, that have few places together and say each
-    other, while few others, such as times, vary at each place.
+    Two inputs or more, such as longitude and latitude, that have few places together and determine
+    each other, while few others, such as times, vary at each place.
     """
     n, d = x.shape
     codes = [_codes(column) for column in x.T]

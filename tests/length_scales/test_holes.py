@@ -64,7 +64,7 @@ def readings(rng: Any, n_sites: int = 45, n_days: int = 50) -> tuple[Any, Any]:
     return np.column_stack([where[station], day])[order], station[order]
 
 
-def test_inputs_that_say_each_other_and_repeat_name_a_site(rng: Any) -> None:
+def test_inputs_that_determine_each_other_and_repeat_name_a_site(rng: Any) -> None:
     x, station = readings(rng)
     ((own, sites),) = sites_of(x)
     assert own.tolist() == [True, True, False]
