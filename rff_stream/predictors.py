@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from scipy.special import ndtri
 from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import probabilities
 from rff_stream.answers.posterior import Functions
-from rff_stream.contracts import RowFunction
+from rff_stream.contracts import RowFunction, for_rows
 from rff_stream.features.base import BATCH_ROWS, MAP_ROWS, FeatureMap
 from rff_stream.features.column_sweep import linear_form, sweep_of
 from rff_stream.hashes import hash_places, hash_rows
@@ -142,6 +142,47 @@ class DirectPredictor:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class SideBySide:
+    """x ↦ what several functions give, one after the other."""
+
+    functions: tuple[RowFunction, ...]
+
+    @property
+    def width(self) -> int:
+        """The sum of theirs."""
+        return sum(each.width for each in self.functions)
+
+    def __call__(self, x: Array) -> Float64:
+        """Values (n, width) of rows (n, d)."""
+        return np.hstack([each(x) for each in self.functions])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WithStd:
+    """x ↦ g(x) with standard deviations (T) in place of its last 2T columns, variances."""
+
+    function: RowFunction
+    """x ↦ …, variances (T) of f, and (T) of the noise of a new y."""
+    n_targets: int  # T
+    noise: bool  # the standard deviations are those of y
+
+    @property
+    def width(self) -> int:
+        """T less than that of g."""
+        return self.function.width - self.n_targets
+
+    def __call__(self, x: Array) -> Float64:
+        """Values (n, width) of rows (n, d)."""
+        first = self.width - self.n_targets
+        rest, of_f, noise = np.split(self.function(x), [first, self.width], axis=1)
+        return np.hstack([rest, np.sqrt(of_f + noise if self.noise else of_f)])
+
+    def for_rows(self, count: int) -> WithStd:
+        """The same for so many rows in all, in calls of any size."""
+        return replace(self, function=for_rows(self.function, count))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class BandEdge:
     """x ↦ f(x) + r·s(x) (T): one edge of a band about a function; s = 1 where it is None."""
 
@@ -209,27 +250,30 @@ def weights_of_rows(x: Array, weights: Float64, reaches: Sequence[Any]) -> Float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StackedStd:
-    """x ↦ √((Σ v_k s_k)² + c Σ v_k n_k) (T): as if the errors of all K functions were one."""
+class StackedVariances:
+    """x ↦ (Σ v_k s_k)² (T) and c Σ v_k n_k (T): as if the errors of all K functions were one.
 
-    own: tuple[RowFunction, ...]  # s_k, standard deviations of f
-    with_noise: tuple[RowFunction, ...]  # √(s_k² + n_k); none where the noise is not asked for
+    Before them stands Σ v_k f_k (T) where the functions give means, too.
+    """
+
+    functions: tuple[RowFunction, ...]  # s_k² and n_k, variances of f and of the noise, after f_k
     weights: Float64  # as in :class:`StackedMean`, with the reaches
     reaches: tuple[Any, ...]
     factor: Float64  # (T,), c
 
     @property
     def width(self) -> int:
-        """T."""
-        return int(self.weights.shape[1])
+        """2T, or 3T."""
+        return self.functions[0].width
 
     def __call__(self, x: Array) -> Float64:
-        """Standard deviations (n, T) of rows (n, d)."""
-        mean = StackedMean(self.own, self.weights, self.reaches)
-        pairs = zip(self.own, self.with_noise, strict=False)
-        noises = [functools.partial(_noise_variance, *pair) for pair in pairs]
-        noise = mean.blend(x, noises) if noises else np.zeros((len(x), self.width))
-        return np.sqrt(mean(x) ** 2 + self.factor * noise)
+        """Values (n, width) of rows (n, d)."""
+        mean = StackedMean(self.functions, self.weights, self.reaches)
+        each = [functools.partial(_with_std, one, mean.width) for one in self.functions]
+        found = mean.blend(x, each, (self.width // mean.width,))
+        found[:, -2] **= 2
+        found[:, -1] *= self.factor
+        return found.reshape(len(x), self.width)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -241,7 +285,7 @@ class StackedDraws:
 
     draws: tuple[RowFunction, ...]  # (T·S) each, target by target
     means: tuple[RowFunction, ...]  # f_k
-    stds: tuple[RowFunction, ...]  # s_k
+    variances: tuple[RowFunction, ...]  # s_k² (T), and (T) of the noise
     weights: Float64  # as in :class:`StackedMean`, with the reaches
     reaches: tuple[Any, ...]
 
@@ -254,7 +298,7 @@ class StackedDraws:
         """Values (n, T·S) of rows (n, d)."""
         n, n_targets = len(x), self.weights.shape[1]
         total = StackedMean(self.means, self.weights, self.reaches)(x)[:, :, None]
-        loadings = stacked_loadings(x, self.stds, self.weights, self.reaches)
+        loadings = stacked_loadings(x, self.variances, self.weights, self.reaches)
         for own, draws, mean in zip(loadings, self.draws, self.means, strict=True):
             there = own.any(axis=1)
             deviations = np.zeros((n, n_targets, self.width // n_targets))
@@ -265,18 +309,21 @@ class StackedDraws:
 
 
 def stacked_loadings(
-    x: Array, stds: Sequence[RowFunction], weights: Float64, reaches: Sequence[Any]
+    x: Array, variances: Sequence[RowFunction], weights: Float64, reaches: Sequence[Any]
 ) -> Float64:
-    """b√v_k (K, n, T) with b = Σ v_k s_k / √(Σ v_k s_k²), of deviations s_k at rows x (n, d)."""
+    """b√v_k (K, n, T) with b = Σ v_k s_k / √(Σ v_k s_k²), of variances s_k² at rows x (n, d)."""
     found = weights_of_rows(x, weights, reaches)
     own = np.zeros_like(found)
-    for k, std in enumerate(stds):
+    for k, each in enumerate(variances):
         there = found[k].any(axis=1)
-        own[k, there] = std(x[there])
+        own[k, there] = _with_std(each, found.shape[2], x[there])[:, -2]
     squares = np.maximum((found * own**2).sum(axis=0), np.finfo(float).tiny)
     return np.asarray(np.sqrt(found / squares) * (found * own).sum(axis=0))
 
 
-def _noise_variance(own: RowFunction, with_noise: RowFunction, x: Array) -> Float64:
-    """n (n, T) of one function."""
-    return np.asarray(np.maximum(with_noise(x) ** 2 - own(x) ** 2, 0.0))
+def _with_std(function: RowFunction, n_targets: int, x: Array) -> Float64:
+    """Values (n, …, T) at rows (n, d): of the last two the first as a standard deviation."""
+    shape = (len(x), function.width // n_targets, n_targets)
+    found = np.array(function(x)).reshape(shape)
+    found[:, -2] = np.sqrt(found[:, -2])
+    return found

@@ -111,6 +111,13 @@ class Posterior:
             return spread + self._noise(len(spread), weights)
         return spread if self.misfit is None else spread + self.misfit
 
+    def variances(self, Z: Array) -> Float64:
+        """Variances (n, 2T) of f, and of the noise that a new y has beside."""
+        of_f = self.variance(Z)
+        misfit = 0.0 if self.misfit is None else self.misfit
+        noise = np.broadcast_to(np.maximum(self.row_noise - misfit, 0.0), of_f.shape)
+        return np.hstack([of_f, noise])
+
     def std(self, Z: Array, *, noise: bool = False, weights: Array | None = None) -> Float64:
         """Standard deviation (n, T) of f, or of y with noise, in units of y."""
         return np.sqrt(self.variance(Z, noise=noise, weights=weights))

@@ -173,19 +173,18 @@ class CellAnswer:
 class CellProcess(CellAnswer):
     """The same with its uncertainty: a :class:`~rff_stream.families.protocol.Process`."""
 
-    def std(self, noise: bool) -> RowFunction:
-        std = functools.partial(LocalPosterior.std, noise=noise)
-        return CellFunction(self.posterior, std, len(self.posterior.inflation))
+    def variances(self) -> RowFunction:
+        width = 2 * len(self.posterior.inflation)
+        return CellFunction(self.posterior, LocalPosterior.variances, width)
 
-    def mean_and_std(self, noise: bool) -> RowFunction:
-        both = functools.partial(LocalPosterior.mean_and_std, noise=noise)
-        return CellFunction(self.posterior, both, 2 * len(self.posterior.inflation))
+    def mean_and_variances(self) -> RowFunction:
+        width = 3 * len(self.posterior.inflation)
+        return CellFunction(self.posterior, LocalPosterior.mean_and_variances, width)
 
     def covariance(self, x: Array, noise: bool) -> Float64:
         found = joint.covariance(self.posterior, x)
         if noise:
-            both, own = (self.posterior.std(x, noise=each) for each in (True, False))
-            add_to_diagonals(found, both**2 - own**2)
+            add_to_diagonals(found, np.split(self.posterior.variances(x), 2, axis=1)[1])
         return found
 
     def draws(self, n_samples: int, seed: int) -> RowFunction:
@@ -195,7 +194,7 @@ class CellProcess(CellAnswer):
         return self.posterior.leave_one_out(sample)
 
     def left_out(self, sample: Float64) -> LeftOut:
-        return LeftOut.of_std(*self.posterior.left_out_stds(sample))
+        return LeftOut(*self.posterior.left_out_variances(sample))
 
     def attributes(self, flat: bool) -> dict[str, Any]:
         """Those of the mean, and the variances with their evidence."""

@@ -133,19 +133,22 @@ class LocalPosterior:
 
     def std(self, x: Array, *, noise: bool = False) -> Float64:
         """Standard deviation (n, T) of f, or of y with noise, in units of y."""
-        return self._std(self._of_trees(x), noise)
+        of_f, own = np.split(self.variances(x), 2, axis=1)
+        return np.asarray(np.sqrt(of_f + own if noise else of_f))
 
-    def mean_and_std(self, x: Array, *, noise: bool = False) -> Float64:
-        """Both (n, 2T): either costs as much as both, as the mean is weighed by variances."""
-        trees = self._of_trees(x)
-        return np.hstack([self._combine(trees)[0], self._std(trees, noise)])
+    def variances(self, x: Array) -> Float64:
+        """Variances (n, 2T) of f, and of the noise of a new y."""
+        return self.mean_and_variances(x)[:, len(self.inflation) :]
 
-    def _std(self, trees: list[TreeMoments], noise: bool) -> Float64:
-        """That of rows with these moments of each tree."""
-        _, variance, own, plain = self._combine(trees)
-        own = own / self.solved.observations.copies
-        variance = self._factor(plain) ** 2 * variance
-        return np.asarray(np.sqrt(variance + (self.inflation**2 * own if noise else 0)))
+    def mean_and_variances(self, x: Array) -> Float64:
+        """All (n, 3T): each costs as much as all, as the mean is weighed by variances."""
+        return np.hstack(self._calibrated(self._of_trees(x)))
+
+    def _calibrated(self, trees: list[TreeMoments]) -> tuple[Float64, Float64, Float64]:
+        """Mean and variances (n, T) of rows with these moments of each tree."""
+        mean, variance, own, plain = self._combine(trees)
+        own = self.inflation**2 * (own / self.solved.observations.copies)
+        return mean, self._factor(plain) ** 2 * variance, np.broadcast_to(own, mean.shape)
 
     def _factor(self, plain: Float64) -> Float64:
         """Of the deviation of f (n, T), where its variance before s_c² is this."""
@@ -258,11 +261,10 @@ class LocalPosterior:
         t = len(self.inflation)
         return np.asarray(rows[:, -t - 1 : -1] - self.left_out(rows)[0])
 
-    def left_out_stds(self, rows: Float64) -> tuple[Float64, Float64, Float64]:
-        """The same residuals, and standard deviations (m, T) there of f, and of y with noise."""
-        t, trees = len(self.inflation), self.left_out_trees(rows)
-        residual = rows[:, -t - 1 : -1] - self._combine(trees)[0]
-        return residual, self._std(trees, False), self._std(trees, True)
+    def left_out_variances(self, rows: Float64) -> tuple[Float64, Float64, Float64]:
+        """The same residuals, and variances (m, T) there of f, and of the noise."""
+        mean, of_f, own = self._calibrated(self.left_out_trees(rows))
+        return rows[:, -mean.shape[1] - 1 : -1] - mean, of_f, own
 
     def left_out_trees(self, rows: Float64) -> list[TreeMoments]:
         """What every tree says there, before trees are combined."""

@@ -54,7 +54,7 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.copies import sample_without_copies
 from rff_stream.pilot import Pilot
 from rff_stream.planning import PlanRequest, fits, plan_for
-from rff_stream.predictors import StackedDraws, StackedMean, StackedStd, stacked_loadings
+from rff_stream.predictors import StackedDraws, StackedMean, StackedVariances, stacked_loadings
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.stored_fields import pack_fields, unpack_fields
@@ -121,25 +121,27 @@ class ChoiceAnswer:
         each = [process.slopes() for process in self.processes.values()]
         return functools.partial(means.blend, functions=each, shape=(self.features[0].n_inputs,))
 
-    def std(self, noise: bool) -> RowFunction:
+    def variances(self) -> RowFunction:
         alone = self._alone()
         if alone is not None:
-            return alone.std(noise)
-        own = tuple(each.std(False) for each in self.processes.values())
-        with_noise = tuple(each.std(True) for each in self.processes.values()) if noise else ()
-        return StackedStd(own, with_noise, self._weights(), self._reaches(), self.noise_factor)
+            return alone.variances()
+        return self._stacked(self._variances())
 
-    def mean_and_std(self, noise: bool) -> RowFunction | None:
+    def mean_and_variances(self) -> RowFunction:
         alone = self._alone()
-        return None if alone is None else alone.mean_and_std(noise)
+        if alone is not None:
+            return alone.mean_and_variances()
+        return self._stacked(tuple(each.mean_and_variances() for each in self.processes.values()))
+
+    def _stacked(self, functions: tuple[RowFunction, ...]) -> RowFunction:
+        return StackedVariances(functions, self._weights(), self._reaches(), self.noise_factor)
 
     def covariance(self, x: Array, noise: bool) -> Float64:
-        """Σ of those of the candidates times b√v_k of both rows: as wide as :meth:`std`."""
+        """Σ of those of the candidates times b√v_k of both rows: as wide as :meth:`variances`."""
         alone = self._alone()
         if alone is not None:
             return alone.covariance(x, noise)
-        stds = tuple(each.std(False) for each in self.processes.values())
-        loadings = stacked_loadings(x, stds, self._weights(), self._reaches())
+        loadings = stacked_loadings(x, self._variances(), self._weights(), self._reaches())
         found = np.zeros((loadings.shape[2], len(x), len(x)))
         for process, own in zip(self.processes.values(), loadings, strict=True):
             there = np.flatnonzero(own.any(axis=1))
@@ -147,7 +149,7 @@ class ChoiceAnswer:
             terms = sides[:, :, None] * process.covariance(x[there], False) * sides[:, None]
             found[:, there[:, None], there] += terms
         if noise:
-            add_to_diagonals(found, self.std(True)(x) ** 2 - self.std(False)(x) ** 2)
+            add_to_diagonals(found, np.split(self.variances()(x), 2, axis=1)[1])
         return found
 
     def draws(self, n_samples: int, seed: int) -> RowFunction:
@@ -158,7 +160,7 @@ class ChoiceAnswer:
         return StackedDraws(
             tuple(process.draws(n_samples, seed + 1 + i) for i, process in enumerate(each)),
             tuple(process.mean() for process in each),
-            tuple(process.std(False) for process in each),
+            self._variances(),
             self._weights(),
             self._reaches(),
         )
@@ -203,6 +205,9 @@ class ChoiceAnswer:
         plain, arrays = pack_fields(self.choice)
         plain["kept"] = [[i, each.plain] for i, each in kept.items()]
         return Packed({"choice": plain}, own | arrays | {"noise_factor": self.noise_factor})
+
+    def _variances(self) -> tuple[RowFunction, ...]:
+        return tuple(each.variances() for each in self.processes.values())
 
     def _weights(self) -> Float64:
         return self.choice.weights[list(self.processes)]

@@ -16,7 +16,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import conformal_quantile
 from rff_stream.answers.duplicate_rows import warn_of_copies
 from rff_stream.arguments import PROBABILITY, Rule, numbers_or, whole
-from rff_stream.contracts import Packed, RowFunction
+from rff_stream.contracts import Packed
 from rff_stream.errors import PlanError
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
@@ -40,9 +40,9 @@ from rff_stream.model.gradients import importance
 from rff_stream.model.predict import inputs_of_rows
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.moments.copies import sample_without_copies
-from rff_stream.predictors import BandEdge
+from rff_stream.predictors import BandEdge, WithStd
 from rff_stream.process_memory import available_memory
-from rff_stream.sources.labelled import is_labelled_answer, stack_draws, with_meaning
+from rff_stream.sources.labelled import is_labelled_answer, stack_draws
 from rff_stream.systems.spectrum import alpha_of_targets
 from rff_stream.text_formatting import format_bytes
 
@@ -210,18 +210,14 @@ n_missing_, plan_
             found = prior_of_rows(self, X, noise)
             return found.mean_and(return_std, return_cov)
         process: Process = self._require_fit().answer
-        both = process.mean_and_std(noise) if return_std else None
-        if both is not None:
-            return pair_of_targets(self, X, both, storage_options)
+        if return_std:
+            return mean_and_std(self, X, process, noise, storage_options)
         mean = regression.predict(self, X, storage_options=storage_options)
-        if return_cov:
-            rows = inputs_of_rows(self, X, storage_options)
-            return mean, covariance_of_rows(self, process, rows, noise)
-        if not return_std:
+        if not return_cov:
             return mean
-        names = names_of_std(self)
-        std = values_of_targets(self, X, process.std(noise), names, storage_options)
-        return with_meaning(mean, self.columns_.targets, "", ["_std"]), std
+        return mean, covariance_of_rows(
+            self, process, inputs_of_rows(self, X, storage_options), noise
+        )
 
     def predict_interval(
         self,
@@ -278,8 +274,8 @@ n_missing_, plan_
         process: Process = self._require_fit().answer
         half = conformal_half_width(self, coverage) if noise else normal_half_width(coverage)
         is_even = noise and not isinstance(process, NoisyProcess)
-        spread = None if is_even else process.std(noise)
         mean, targets = process.mean(), self.columns_.targets
+        spread = None if is_even else WithStd(process.variances(), len(targets), noise)
         lower, upper = (
             values_of_targets(
                 self,
@@ -411,16 +407,13 @@ def prior_kernel(kernel: Any, length_scale: Any) -> Any:
     return first.with_length_scale(length_scale)
 
 
-def names_of_std(model: GaussianProcessRegressor) -> tuple[str, ...]:
-    """Names of the standard deviations of the targets."""
-    return tuple(f"{name}_std" for name in model.columns_.targets)
-
-
-def pair_of_targets(
-    model: GaussianProcessRegressor, X: Any, function: RowFunction, storage_options: Any
+def mean_and_std(
+    model: GaussianProcessRegressor, X: Any, process: Process, noise: bool, storage_options: Any
 ) -> tuple[Any, Any]:
-    """Means and standard deviations that one function gives side by side."""
-    names = (*model.columns_.targets, *names_of_std(model))
+    """Means and standard deviations at the rows of X, in its container."""
+    targets = model.columns_.targets
+    names = (*targets, *(f"{name}_std" for name in targets))
+    function = WithStd(process.mean_and_variances(), len(targets), noise)
     mean, std = parts_of_targets(model, X, function, names, storage_options, parts=2)
     return mean, std
 

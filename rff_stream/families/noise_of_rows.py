@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rff_stream._array import Array, Float64
+from rff_stream._array import Array, Float64, add_to_diagonals
 from rff_stream.answers.early_stopping import HeldOutError
 from rff_stream.contracts import Packed, RowFunction, Slopes, for_rows
 from rff_stream.families.protocol import LeftOut, Process
@@ -31,13 +31,11 @@ class NoiseFactors(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NoisyStd:
-    """x ↦ g(x) with the noise in its last T columns, standard deviations of y, times factors."""
+class NoisyVariances:
+    """x ↦ g(x) with its last T columns, variances of the noise, times factors."""
 
     function: RowFunction
-    """x ↦ standard deviations (T) with noise, or means and these (2T)."""
-    of_f: RowFunction
-    """x ↦ the standard deviation (T) without noise."""
+    """x ↦ variances (2T) of f and of the noise, or the mean and these (3T)."""
     mean: RowFunction
     factors: NoiseFactors
 
@@ -48,22 +46,18 @@ class NoisyStd:
 
     def __call__(self, x: Array) -> Float64:
         """Values (n, width) of rows (n, d)."""
-        found, known = np.array(self.function(x)), self.of_f(x) ** 2
-        first = found.shape[1] - known.shape[1]
+        found, width = np.array(self.function(x)), self.factors.width
 
         def mean() -> Float64:
-            return np.array(found[:, :first]) if first else self.mean(x)
+            return found[:, :width] if found.shape[1] == 3 * width else self.mean(x)
 
-        noise = np.maximum(found[:, first:] ** 2 - known, 0.0)
-        found[:, first:] = np.sqrt(known + self.factors(x, mean) * noise)
+        found[:, -width:] *= self.factors(x, mean)
         return found
 
-    def for_rows(self, count: int) -> NoisyStd:
+    def for_rows(self, count: int) -> NoisyVariances:
         """The same for so many rows in all, in calls of any size."""
-        function, of_f, mean = (
-            for_rows(each, count) for each in (self.function, self.of_f, self.mean)
-        )
-        return NoisyStd(function, of_f, mean, self.factors)
+        function, mean = (for_rows(each, count) for each in (self.function, self.mean))
+        return NoisyVariances(function, mean, self.factors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,19 +81,16 @@ class NoisyProcess:
     def slopes(self) -> Slopes:
         return self.process.slopes()
 
-    def std(self, noise: bool) -> RowFunction:
-        return self._noisy(self.process.std(noise), noise)
+    def variances(self) -> RowFunction:
+        return self._noisy(self.process.variances())
 
-    def mean_and_std(self, noise: bool) -> RowFunction | None:
-        both = self.process.mean_and_std(noise)
-        return None if both is None else self._noisy(both, noise)
+    def mean_and_variances(self) -> RowFunction:
+        return self._noisy(self.process.mean_and_variances())
 
     def covariance(self, x: Array, noise: bool) -> Float64:
         found = self.process.covariance(x, False)
         if noise:
-            places, of_y = np.arange(len(x)), self.process.covariance(x, True)
-            own = (of_y - found)[:, places, places]
-            found[:, places, places] += self.factors(x, lambda: self.mean()(x)).T * own
+            add_to_diagonals(found, self.variances()(x)[:, self.factors.width :])
         return found
 
     def draws(self, n_samples: int, seed: int) -> RowFunction:
@@ -128,7 +119,5 @@ class NoisyProcess:
     def __sizeof__(self) -> int:
         return sys.getsizeof(self.process)
 
-    def _noisy(self, function: RowFunction, noise: bool) -> RowFunction:
-        if not noise:
-            return function
-        return NoisyStd(function, self.process.std(False), self.process.mean(), self.factors)
+    def _noisy(self, function: RowFunction) -> RowFunction:
+        return NoisyVariances(function, self.process.mean(), self.factors)

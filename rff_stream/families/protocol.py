@@ -171,16 +171,16 @@ class RidgeAnswer(Protocol):
 class Process(RidgeAnswer, Protocol):
     """A Gaussian process given its data: also an uncertainty, and functions drawn from it."""
 
-    def std(self, noise: bool) -> RowFunction:
-        """x ↦ standard deviation (T) of f, or of a new y with its noise."""
+    def variances(self) -> RowFunction:
+        """x ↦ variances (2T): T of f, and T of the noise that a new y has beside."""
 
-    def mean_and_std(self, noise: bool) -> RowFunction | None:
-        """x ↦ both (2T), where either costs as much as both; else None."""
+    def mean_and_variances(self) -> RowFunction:
+        """x ↦ the mean, too, before them (3T)."""
 
     def covariance(self, x: Array, noise: bool) -> Float64:
         """Covariance (T, n, n) of f, or of a new y with its noise, at all pairs of rows x (n, d).
 
-        Its diagonal is the square of :meth:`std`.
+        Its diagonal follows from :meth:`variances`.
         """
 
     def draws(self, n_samples: int, seed: int) -> RowFunction:
@@ -203,9 +203,11 @@ class LeftOut:
     noise: Float64  # of y − f
 
     @classmethod
-    def of_std(cls, residual: Float64, of_f: Float64, of_y: Float64) -> LeftOut:
-        """From standard deviations of f and of y."""
-        return cls(residual, of_f**2, np.maximum(of_y**2 - of_f**2, 0))
+    def of_process(cls, process: Process, sample: Float64) -> LeftOut:
+        """Residuals of rows [x, y, w] without each of them, and the variances of the fit there."""
+        residual = process.leave_one_out(sample)
+        x = sample[:, : sample.shape[1] - 1 - residual.shape[1]]
+        return cls(residual, *np.split(process.variances()(x), 2, axis=1))
 
 
 class LogOdds(Protocol):

@@ -388,24 +388,21 @@ class PosteriorVariance:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GridStd:
-    """x ↦ standard deviation of f (or of y, with noise) by :class:`PosteriorVariance`."""
+class GridVariances:
+    """x ↦ variances of f by :class:`PosteriorVariance`, and of the noise."""
 
     posterior: GridPosterior
     by_alpha: Mapping[float, PosteriorVariance]
-    noise: bool
 
     @property
     def width(self) -> int:
-        """T."""
-        return len(self.posterior.alpha)
+        """2T."""
+        return 2 * len(self.posterior.alpha)
 
     def __call__(self, x: Array) -> Float64:
-        """Standard deviations (n, T) of rows (n, d)."""
-        variance = of_finite(self._variance, x, self.width)
-        if self.noise:
-            variance = variance + self.posterior.row_noise
-        return np.sqrt(variance)
+        """Variances (n, 2T) of rows (n, d)."""
+        of_f = of_finite(self._variance, x, self.width // 2)
+        return np.hstack([of_f, np.broadcast_to(self.posterior.row_noise, of_f.shape)])
 
     def _variance(self, x: Array) -> Float64:
         each = {alpha: variance(x) for alpha, variance in self.by_alpha.items()}

@@ -33,7 +33,7 @@ from rff_stream.families.windows_of_pilot import neighbouring_rows
 from rff_stream.grid.answers import (
     GridDraws,
     GridPosterior,
-    GridStd,
+    GridVariances,
     PosteriorVariance,
     draw_deviations,
     grid_leaf_errors,
@@ -70,7 +70,7 @@ from rff_stream.moments import AugmentedRow
 from rff_stream.moments.copies import Observations
 from rff_stream.pilot import Pilot
 from rff_stream.planning import PlanRequest
-from rff_stream.predictors import DirectPredictor
+from rff_stream.predictors import DirectPredictor, SideBySide
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.stored_fields import pack_fields, unpack_fields
@@ -160,16 +160,16 @@ class GridProcess(GridAnswer):
         return GridSystem(self.moments, self.kernel, self.trend)
 
     @cached_property
-    def variances(self) -> dict[float, PosteriorVariance]:
+    def by_alpha(self) -> dict[float, PosteriorVariance]:
         """The variance of f for every α."""
         alphas = np.unique(self.posterior.alpha).tolist()
         return {a: PosteriorVariance.of(self.system, a, draws=DRAWS, seed=0) for a in alphas}
 
-    def std(self, noise: bool) -> RowFunction:
-        return GridStd(self.posterior, self.variances, noise)
+    def variances(self) -> RowFunction:
+        return GridVariances(self.posterior, self.by_alpha)
 
-    def mean_and_std(self, noise: bool) -> RowFunction | None:
-        return None
+    def mean_and_variances(self) -> RowFunction:
+        return SideBySide((self.mean(), self.variances()))
 
     def covariance(self, x: Array, noise: bool) -> Float64:
         posterior = self.posterior
@@ -203,9 +203,7 @@ class GridProcess(GridAnswer):
         return np.asarray(residual / (1 - leverage))
 
     def left_out(self, sample: Float64) -> LeftOut:
-        x = sample[:, : self.posterior.features.n_inputs]
-        stds = (self.std(noise)(x) for noise in (False, True))
-        return LeftOut.of_std(self.leave_one_out(sample), *stds)
+        return LeftOut.of_process(self, sample)
 
     def attributes(self, flat: bool) -> dict[str, Any]:
         """Those of the mean, and the variances with their evidence."""

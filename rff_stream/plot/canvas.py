@@ -14,6 +14,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.arguments import Rule, array_of, is_whole
 from rff_stream.errors import ModelError
 from rff_stream.model.gradients import function_of
+from rff_stream.predictors import WithStd
 from rff_stream.sources.container_types import check_index, is_from, is_table_of_pandas
 
 if TYPE_CHECKING:
@@ -404,4 +405,5 @@ def std_of(model: Any, x: Array, *, noise: bool) -> Float64 | None:
     """Standard deviations (n, T); None for a model that has none."""
     if not hasattr(model, "predict_interval"):
         return None
-    return np.asarray(model._require_fit().answer.std(noise)(x))
+    variances = model._require_fit().answer.variances()
+    return np.asarray(WithStd(variances, variances.width // 2, noise)(x))

@@ -79,8 +79,8 @@ class TrendFunction:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TrendStd:
-    """x ↦ g(x) with the variance of the line added to the squares of its last T columns."""
+class TrendVariances:
+    """x ↦ g(x) with the variance of the line added to that of f, before its last T columns."""
 
     function: RowFunction
     trend: LinearTrend
@@ -93,11 +93,10 @@ class TrendStd:
     def __call__(self, x: Array) -> Float64:
         """Values (n, width) of rows (n, d)."""
         found, own = np.array(self.function(x)), self.trend.variance(x)
-        at = slice(found.shape[1] - own.shape[1], None)
-        found[:, at] = np.sqrt(found[:, at] ** 2 + own)
+        found[:, -2 * own.shape[1] : -own.shape[1]] += own
         return found
 
-    def for_rows(self, count: int) -> TrendStd:
+    def for_rows(self, count: int) -> TrendVariances:
         """The same for so many rows in all, in calls of any size."""
         return replace(self, function=for_rows(self.function, count))
 
@@ -154,12 +153,12 @@ class TrendAnswer:
     def slopes(self) -> Slopes:
         return TrendSlopes(self.process.slopes(), self.trend)
 
-    def std(self, noise: bool) -> RowFunction:
-        return TrendStd(self.process.std(noise), self.trend)
+    def variances(self) -> RowFunction:
+        return TrendVariances(self.process.variances(), self.trend)
 
-    def mean_and_std(self, noise: bool) -> RowFunction | None:
-        both = self.process.mean_and_std(noise)
-        return None if both is None else TrendFunction(TrendStd(both, self.trend), self.trend)
+    def mean_and_variances(self) -> RowFunction:
+        each = self.process.mean_and_variances()
+        return TrendFunction(TrendVariances(each, self.trend), self.trend)
 
     def covariance(self, x: Array, noise: bool) -> Float64:
         return self.process.covariance(x, noise) + self.trend.covariance(x)

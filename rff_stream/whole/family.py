@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,7 +45,7 @@ from rff_stream.moments import AugmentedRow, Moments
 from rff_stream.moments.accumulate import accumulate, resolve_sums
 from rff_stream.pilot import Pilot, augmented_row
 from rff_stream.planning import PlanRequest
-from rff_stream.predictors import AnswerPredictor, FunctionPredictor, LinearPredictor
+from rff_stream.predictors import AnswerPredictor, FunctionPredictor, LinearPredictor, SideBySide
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.moment_statistics import MomentStatistic
@@ -92,13 +91,12 @@ class ProcessAnswer:
     def slopes(self) -> Slopes:
         return self.linear.slopes()
 
-    def std(self, noise: bool) -> RowFunction:
-        std = functools.partial(self.posterior.std, noise=noise)
-        width = len(self.posterior.intercept)
-        return AnswerPredictor(self.linear.features, std, width, BATCH_ROWS)
+    def variances(self) -> RowFunction:
+        width = 2 * len(self.posterior.intercept)
+        return AnswerPredictor(self.linear.features, self.posterior.variances, width, BATCH_ROWS)
 
-    def mean_and_std(self, noise: bool) -> RowFunction | None:
-        return None
+    def mean_and_variances(self) -> RowFunction:
+        return SideBySide((self.mean(), self.variances()))
 
     @property
     def misfit_variance(self) -> Float64 | float:
@@ -121,9 +119,7 @@ class ProcessAnswer:
         return self.posterior.leave_one_out(Z, y, w)
 
     def left_out(self, sample: Float64) -> LeftOut:
-        x = sample[:, : self.linear.features.n_inputs]
-        stds = (self.std(noise)(x) for noise in (False, True))
-        return LeftOut.of_std(self.leave_one_out(sample), *stds)
+        return LeftOut.of_process(self, sample)
 
     def state(self, tests: Sequence[Moments], n_rows: int, fraction: float) -> HeldOutError:
         return self.linear.state(tests, n_rows, fraction)

@@ -33,6 +33,7 @@ from rff_stream.families.protocol import (
 from rff_stream.moments import AugmentedRow
 from rff_stream.pilot import Pilot
 from rff_stream.planning import PlanRequest
+from rff_stream.predictors import SideBySide
 from rff_stream.sources import Columns
 from rff_stream.sources.protocol import Source
 
@@ -85,24 +86,26 @@ class BoxProcess:
         return Packed({}, {name: getattr(self, name) for name in FIELDS})
 
     @property
-    def variances(self) -> Float64:
+    def of_boxes(self) -> Float64:
         """Variance (R, T) of f in each box."""
         return self.noise_variance / (self.weights[:, None] + self.alpha)
 
-    def std(self, noise: bool) -> RowFunction:
-        return BoxTable(self.features, np.sqrt(self.variances + noise * self.noise_variance))
+    def variances(self) -> RowFunction:
+        of_f = self.of_boxes
+        noise = np.broadcast_to(self.noise_variance, of_f.shape)
+        return BoxTable(self.features, np.hstack([of_f, noise]))
 
-    def mean_and_std(self, noise: bool) -> RowFunction | None:
-        return None
+    def mean_and_variances(self) -> RowFunction:
+        return SideBySide((self.mean(), self.variances()))
 
     def covariance(self, x: Array, noise: bool) -> Float64:
         box = self.features.box_of(x)
-        of_f = np.where(box[:, None] == box, self.variances[box].T[:, None], 0.0)
+        of_f = np.where(box[:, None] == box, self.of_boxes[box].T[:, None], 0.0)
         return of_f + noise * self.noise_variance[:, None, None] * np.eye(len(x))
 
     def draws(self, n_samples: int, seed: int) -> RowFunction:
         normal = np.random.default_rng(seed).standard_normal((*self.values.shape, n_samples))
-        drawn = self.values[..., None] + np.sqrt(self.variances)[..., None] * normal
+        drawn = self.values[..., None] + np.sqrt(self.of_boxes)[..., None] * normal
         return BoxTable(self.features, drawn.reshape(len(drawn), -1))
 
     def leave_one_out(self, sample: Float64) -> Float64:

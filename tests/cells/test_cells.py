@@ -527,7 +527,7 @@ def test_a_factor_of_each_cell_gives_the_answers_of_its_decomposition(rng, inter
         lambda each: each.mean(new),
         lambda each: each.std(new, noise=True),
         lambda each: each.leave_one_out(sample),
-        lambda each: each.left_out_stds(sample)[1],
+        lambda each: np.sqrt(each.left_out_variances(sample)[1]),
         lambda each: LocalPosterior.from_arrays(features, each.arrays(), ("a", "b")).std(new),
     ):
         np.testing.assert_allclose(which(told[1]), which(told[0]), rtol=1e-7, atol=1e-9)
@@ -587,11 +587,11 @@ def test_products_in_float32_hardly_move_predictions(rng, monkeypatch):
     places, alpha, new = range(32), told.alpha[0], rng.normal(size=(700, 3))
     kinds = {told.solved.trees[0].precision(place, alpha) for place in places}
     assert np.dtype(np.float32) in kinds
-    mean, std = told.mean_and_std(new).T
+    mean, variance, _ = told.mean_and_variances(new).T
     monkeypatch.setattr("rff_stream.cells.spectrum.LEAST_VARIANCE", np.inf)
     assert told.solved.trees[0].precision(0, alpha) == np.float64
-    exact, deviation = told.mean_and_std(new).T
-    moved = abs(std**2 - deviation**2).max()
+    exact, plain, _ = told.mean_and_variances(new).T
+    moved = abs(variance - plain).max()
     assert 0 < moved < 1e-5 * evidence.signal_variance.max()
     assert abs(mean - exact).max() < 1e-5 * abs(exact).max()
 
@@ -740,7 +740,8 @@ def test_trees_are_weighed_and_calibrated_on_left_out_rows(rng):
     assert plain.power == 1.0 and plain.inflation == 1.0
     sample = moments.sample.rows
     errors = posterior.leave_one_out(sample)
-    mean, spread = posterior.left_out(sample)[0], posterior.left_out_stds(sample)[2]
+    mean, (_, of_f, noise) = posterior.left_out(sample)[0], posterior.left_out_variances(sample)
+    spread = np.sqrt(of_f + noise)
     assert np.mean(abs(errors) <= 1.96 * spread) == pytest.approx(0.95, abs=0.01)
     assert abs(errors - (sample[:, 3:4] - mean)).max() == 0
     new = rng.normal(size=(400, 3))
@@ -1047,8 +1048,8 @@ def test_rows_in_all_decide_and_not_those_of_a_call(rng):
     told.for_rows(int(few) - 1).std(X[:9])
     assert not told.forms
     before = set(features._factors)
-    both = told.for_rows(int(few)).mean_and_std(X)
+    every = told.for_rows(int(few)).mean_and_variances(X)
     assert told.forms and before >= set(features._factors)  # one factor in place of the other
     assert not pickle.loads(pickle.dumps(told)).forms
-    parts = [told.for_rows(10**6).mean_and_std(part) for part in np.array_split(X, 7)]
-    np.testing.assert_allclose(np.vstack(parts), both, rtol=1e-9)
+    parts = [told.for_rows(10**6).mean_and_variances(part) for part in np.array_split(X, 7)]
+    np.testing.assert_allclose(np.vstack(parts), every, rtol=1e-9)

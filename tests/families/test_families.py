@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import rff_stream as rs
 from rff_stream.cells.family import CellFamily
 from rff_stream.errors import ModelError
 from rff_stream.families import family_of
+from rff_stream.families.noise_of_rows import NoisyProcess
 from rff_stream.features.base import MAPS
 from rff_stream.features.linear_trend import LinearTrend
 from rff_stream.grid.family import GridFamily
@@ -88,6 +90,52 @@ def test_moments_of_cells_are_collected_too(rng: Any) -> None:
     found = rs.collect(model.features_, X, y, row=model.moments_.row, progress=False)
     assert found.n == 400
     np.testing.assert_array_equal(found.sums, model.moments_.sums)
+
+
+class Halves:
+    """Noise that is twice as large where the first input is positive."""
+
+    width, arrays = 2, {}
+
+    def __call__(self, x: Any, mean: Any) -> Any:
+        return np.where(x[:, :1] > 0, 4.0, 1.0) + 0 * mean()
+
+
+PROCESSES: dict[str, Any] = {
+    "whole": rs.FourierFeatures.sample(rs.Gaussian(), 2, 32, rng=0),
+    "cells": CELLS,
+    "grid": GRID,
+    "mean of two": rs.Candidates((CELLS, GRID)),
+}
+
+
+@pytest.mark.parametrize("beside", ["alone", "a line", "uneven noise"])
+@pytest.mark.parametrize("features", PROCESSES.values(), ids=list(PROCESSES))
+def test_means_variances_and_covariances_say_the_same(rng: Any, features: Any, beside: str) -> None:
+    X, new = rng.normal(size=(300, 2)), rng.normal(size=(40, 2))
+    y = np.column_stack([np.sin(X[:, 0]), X[:, 1]]) + 0.3 * rng.normal(size=(300, 2))
+    scale = {} if isinstance(features, rs.FourierFeatures) else {"length_scale": 1.0}
+    model = rs.GaussianProcessRegressor(
+        features=features, **scale, random_state=0, progress=False
+    ).fit(X, y)
+    process: Any = model._fitted.answer
+    if beside == "a line":
+        line = LinearTrend(np.zeros(2), np.ones((2, 2)), np.eye(2), np.ones(2))
+        process = TrendAnswer(process, line)
+    elif beside == "uneven noise":
+        process = NoisyProcess(process, Halves())
+    mean, of_f, noise = np.split(process.mean_and_variances()(new), 3, axis=1)
+    np.testing.assert_allclose(mean, process.mean()(new), rtol=1e-12)
+    np.testing.assert_array_equal(np.hstack([of_f, noise]), process.variances()(new))
+    for with_noise in (False, True):
+        found = np.diagonal(process.covariance(new, with_noise), axis1=1, axis2=2).T
+        # a grid solves its variances to a residual of 1e-8
+        np.testing.assert_allclose(found, of_f + noise * with_noise, rtol=1e-6)
+    model._fitted = replace(model._fitted, answer=process)
+    told, std = model.predict(new, return_std=True)
+    np.testing.assert_array_equal(np.hstack([told, std]), np.hstack([mean, np.sqrt(of_f + noise)]))
+    std = model.predict(new, return_std=True, noise=False)[1]
+    np.testing.assert_array_equal(std, np.sqrt(of_f))
 
 
 @pytest.mark.parametrize("kind", ["cells", "mean of two", "beside a line", "classes"])
