@@ -31,6 +31,7 @@ from rff_stream.length_scales.candidates import numbers_of
 from rff_stream.length_scales.map_choice import SearchRecord
 from rff_stream.length_scales.metric_search import SEEN
 from rff_stream.length_scales.search import MOST_OF_METRIC
+from rff_stream.length_scales.unseen_folds import NUMBERS_TOLD
 
 POWERS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Candidates for p in ω ∝ v⁻ᵖ; 0 is the plain mean of the trees. Leave-one-out errors choose."""
@@ -52,7 +53,7 @@ def local_posterior(
     gap_factor: Float64 | float = 1.0,
     *,
     single_weights: Float64 | None = None,
-    optimism: float = 0.0,
+    optimism: Float64 | float = 0.0,
 ) -> LocalPosterior:
     """The process given the data, its trees weighed and its intervals calibrated on left-out rows.
 
@@ -68,7 +69,7 @@ def local_posterior(
     sample if None.
 
     Squared errors of rows that helped to find p numbers of the kernel are too small by 2p/n, twice
-    the ``optimism`` p/n (Akaike 1969): c² is larger by as much.
+    the ``optimism`` p/n, or (T,) of each target (Akaike 1969): c² is larger by as much.
     """
     plain = LocalPosterior(
         solved=evidence.solved,
@@ -112,12 +113,15 @@ def local_posterior(
     )
 
 
-def numbers_found(totals: Totals, n: float) -> float:
-    """How many numbers of kernel and metric were found from targets of n rows.
+def numbers_found(totals: Totals, n: float) -> Float64 | float:
+    """How many numbers of kernel and metric were found from targets of n rows: p, or (T,).
 
+    By what searches without folds of the rows said, else by their count.
     Of more directions than a full metric has, one row in ``SEEN`` gave the slopes: they tell no
     more numbers than they are.
     """
+    if NUMBERS_TOLD in totals.scales:
+        return totals.scales[NUMBERS_TOLD]
     if "choice" not in totals.scales:
         return 0
     encoding = totals.features.encoding

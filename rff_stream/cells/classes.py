@@ -10,7 +10,6 @@ pays. Of few rows, scores by maps that were searched without them have as much o
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,7 +36,6 @@ from rff_stream.cells.posterior import LocalPosterior
 from rff_stream.cells.spectrum import local_spectrum
 from rff_stream.cells.statistic import CellStatistic
 from rff_stream.contracts import RowFunction, Slopes, Statistic
-from rff_stream.errors import NumericalWarning
 from rff_stream.execution.threads import single_threaded_blas
 from rff_stream.families.longitude import around_the_globe
 from rff_stream.families.metric import behind, in_metric, matrix_of
@@ -46,12 +44,12 @@ from rff_stream.families.windows_of_pilot import map_search, pilot_windows, sear
 from rff_stream.features import FeatureMap
 from rff_stream.features.composed import encode_rows, periods_of
 from rff_stream.length_scales.class_errors import compare_probabilities
-from rff_stream.length_scales.holes import Split, errors_in_holes
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_choice import MapChoice
 from rff_stream.length_scales.map_search import search_map
 from rff_stream.length_scales.search import ONE_SET
-from rff_stream.length_scales.window_evidence import MetricFit, RowWindow
+from rff_stream.length_scales.unseen_folds import errors_of_searches
+from rff_stream.length_scales.window_evidence import RowWindow
 from rff_stream.moments.class_moments import ClassMoments, one_hot
 from rff_stream.moments.copies import sample_without_copies
 from rff_stream.pilot import Pilot, weight_unit
@@ -337,18 +335,12 @@ def _scores_of_folds(
     without = [rows.part(fold != k) for k in range(FOLDS)]
     if not all(each.varies and (each.y > 0).any(axis=0).all() for each in without):
         return {}
-    left = replace(parameters, search_seconds=(budget.limit - budget.spent) / FOLDS, progress=False)
-    scores = np.empty_like(pilot.y)
-    for k, known in enumerate(without):
-        with warnings.catch_warnings():  # the search of all rows said it
-            warnings.simplefilter("ignore", NumericalWarning)
-            own = _search_class_windows(pilot.part(fold != k), left, cost, len(known.x), encoding)
-        budget.spent += 0.0 if own.budget is None else own.budget.spent
-        before, hidden = own.normal_scores or encoding, rows.part(fold == k)
-        parts = (replace(each, x=encode_rows(before, each.x)) for each in (known, hidden))
-        split = Split(*parts)
-        fit = MetricFit(own.unit_kernel, own.matrix, own.alpha, np.nan)
-        scores[fold == k] = hidden.y - errors_in_holes(fit, [split])[0]
+
+    def search(seen: Array, seconds: float) -> MapChoice:
+        asked = replace(parameters, search_seconds=seconds, progress=False)
+        return _search_class_windows(pilot.part(seen), asked, cost, int(seen.sum()), encoding)
+
+    scores = pilot.y - errors_of_searches(rows, fold, search, budget, encoding)
     if not np.isfinite(scores).all():  # a kernel had no Cholesky factor
         return {}
     return FoldScores.of(as_read, scores, pilot.classes).stored

@@ -61,6 +61,7 @@ from rff_stream.families.register import beside, joined
 from rff_stream.families.windows_of_pilot import (
     map_search,
     neighbouring_rows,
+    pilot_windows,
     searched_rows,
     seconds_of_windows,
 )
@@ -71,6 +72,7 @@ from rff_stream.leaf_layout import n_rows_of
 from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.map_choice import MapChoice
 from rff_stream.length_scales.map_search import search_map
+from rff_stream.length_scales.unseen_folds import NUMBERS_TOLD, numbers_told
 from rff_stream.moments import AugmentedRow
 from rff_stream.moments.copies import sample_without_copies, weights_of_single_copies
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot
@@ -407,11 +409,13 @@ def _search(
     pays = (
         parameters.averages and is_named(parameters.penalty, "evidence") and n_rows <= MOST_AVERAGED
     )
-    search = map_search(
-        rows, blocks, of_pilot, parameters, shape, rng,
-        scores=encoding is None, sizes=chosen, averages=chosen and pays,
-        trends=chosen and encoding is None,
-    )  # fmt: skip
+    options = {
+        "scores": encoding is None,
+        "sizes": chosen,
+        "averages": chosen and pays,
+        "trends": chosen and encoding is None,
+    }
+    search = map_search(rows, blocks, of_pilot, parameters, shape, rng, **options)
     found = search_map(search)
     if of_pilot and 2 * len(rows.x) < n_rows:
         warn_of_spacing(found.left_out_error, len(rows.x))
@@ -420,7 +424,17 @@ def _search(
         raise few_rows(n_rows, sizes.n_cells)
     order = rng.permutation(max(len(each.x) for each in cells))
     unit = found.unit_kernel.with_length_scale(1.0)
+
+    def again(seen: Array, seconds: float) -> MapChoice:
+        known, own = rows.part(seen), np.random.default_rng(parameters.seed)
+        asked = replace(parameters, search_seconds=seconds, progress=False)
+        windows = pilot_windows(known, own)
+        return search_map(map_search(known, windows, True, asked, shape, own, **options))
+
+    told = numbers_told(rows, found, again)
     stored = {"gap_factor": gap_factor(unit, cells, sizes.n_features, order)} | found.stored
+    if told is not None:
+        stored[NUMBERS_TOLD] = told
     if found.left_out_error**2 < FELT_BY_FLOAT32:  # not of NaN
         stored["float64_sums"] = np.ones(1)
     return found, stored

@@ -34,6 +34,7 @@ from rff_stream.families.noise_of_rows import NoisyProcess
 from rff_stream.families.parameters import RULES, FeatureChoice, seed_of
 from rff_stream.families.protocol import Process
 from rff_stream.kernels import Kernel
+from rff_stream.length_scales.unseen_folds import NUMBERS_TOLD
 from rff_stream.model.checked_values import is_in_memory
 from rff_stream.model.fitted import Fitted
 from rff_stream.model.gradients import importance
@@ -231,7 +232,9 @@ n_missing_, plan_
 
         ŷ ± q with q the ⌈(m + 1)·coverage⌉-th smallest residual ``|y − ŷ₋ᵢ|`` of the m rows of the
         row sample. Where the noise depends on the row, residuals are divided by standard
-        deviations, and q is multiplied by that of the row. It needs no assumption about the noise.
+        deviations, and q is multiplied by that of the row. Where rows are few beside the numbers
+        that a search found on them, q is larger by as much as searches without a third of the rows
+        say. It needs no assumption about the noise.
         It assumes that rows are exchangeable, that one row hardly changes the map and the penalty,
         and ``sample_rows`` > 0.
         The coverage is asymptotic in n (Steinberger & Leeb 2023); for few rows there is no
@@ -454,7 +457,9 @@ def conformal_half_width(model: GaussianProcessRegressor, coverage: float) -> Fl
         residuals = left.residual / np.sqrt(left.variance + left.noise)
     else:
         residuals = process.leave_one_out(rows)
-    return conformal_quantile(residuals, coverage, chosen=1)  # α
+    told = fitted.scales.get(NUMBERS_TOLD, 0.0)
+    unseen = np.sqrt(1 + 2 * told / max(fitted.n_rows, 1))
+    return conformal_quantile(residuals * unseen, coverage, chosen=1)  # α
 
 
 def different_rows(fitted: Fitted) -> Float64:

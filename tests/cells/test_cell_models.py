@@ -19,6 +19,7 @@ from rff_stream.cells.posterior import LocalPosterior
 from rff_stream.errors import ModelError, PlanError
 from rff_stream.estimators.base import plan_of
 from rff_stream.features.packed_triangle import triangle_size
+from rff_stream.length_scales.unseen_folds import NUMBERS_TOLD
 from rff_stream.planning import Plan
 from rff_stream.text_formatting import format_bytes
 
@@ -698,7 +699,9 @@ def test_few_rows_tell_the_noise_roughly_and_intervals_are_those_of_student(rng)
     y = np.sin(x[:, 0]) + 0.1 * rng.normal(size=210)
     few = rs.GaussianProcessRegressor(random_state=0, progress=False).fit(x[:10], y[:10])
     wider = stats.t.ppf(0.975, 9) / stats.norm.ppf(0.975)
-    wider *= np.sqrt(1 + 2 / 10)  # of a length-scale that was found on ten rows
+    (told,) = few._require_fit().scales[NUMBERS_TOLD]  # a length-scale was found on ten rows
+    assert 1 <= told < 10
+    wider *= np.sqrt(1 + 2 * told / 10)
     np.testing.assert_allclose(few.posterior_.inflation, wider, rtol=1e-4)
     std = few.predict(x[10:], return_std=True)[1]
     plain = replace(few.posterior_, inflation=np.ones(1)).std(x[10:], noise=True)[:, 0]
