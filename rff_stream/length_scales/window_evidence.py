@@ -106,7 +106,8 @@ class WindowEvidence:
         self, windows: Sequence[RowWindow], matrix: Float64, budget: SearchBudget | None = None
     ) -> None:
         unit = np.sqrt(np.mean([window.y.var(axis=0) for window in windows], axis=0))
-        kept = unit > 0
+        varied = [(window.y != window.y[:1]).any(axis=0) for window in windows]
+        kept = np.any(varied, axis=0) & (unit > 0)  # the variance of equal numbers may be rounding
         if not kept.any():
             raise ValueError(
                 "Every target is constant in all windows: there is nothing to learn "

@@ -306,6 +306,18 @@ def test_a_kernel_without_a_known_slope_is_searched_without_it(rng):
     assert found.own_kernel.length_scale[0] == found.own_kernel.length_scale[1] > 0
 
 
+def test_a_target_that_is_equal_in_all_windows_has_no_say(rng):
+    """Its variance is rounding: a class that no window has gave overflow in slopes."""
+    x, y = rng.normal(size=(60, 2)), rng.normal(size=(60, 1))
+    equal = np.full((60, 1), 0.1 + 0.2)
+    assert equal.var() > 0
+    alone, beside = (
+        WindowEvidence([RowWindow(x, each, np.ones(60))], np.eye(2))
+        for each in (y, np.hstack([y, equal]))
+    )
+    assert beside.at(rs.Gaussian(), 0.7) == alone.at(rs.Gaussian(), 0.7)
+
+
 def test_constant_targets_are_refused(rng):
     window = RowWindow(rng.normal(size=(9, 2)), np.ones((9, 1)), np.ones(9))
     with pytest.raises(ValueError, match="constant in all windows"):
