@@ -164,7 +164,8 @@ class WithStd:
     function: RowFunction
     """x ↦ …, variances (T) of f, and (T) of the noise of a new y."""
     n_targets: int  # T
-    noise: bool  # the standard deviations are those of y
+    noise: float
+    """Share of the variance of the noise: 0 in standard deviations of f, 1 in those of y."""
 
     @property
     def width(self) -> int:
@@ -175,7 +176,7 @@ class WithStd:
         """Values (n, width) of rows (n, d)."""
         first = self.width - self.n_targets
         rest, of_f, noise = np.split(self.function(x), [first, self.width], axis=1)
-        return np.hstack([rest, np.sqrt(of_f + noise if self.noise else of_f)])
+        return np.hstack([rest, np.sqrt(of_f + self.noise * noise if self.noise else of_f)])
 
     def for_rows(self, count: int) -> WithStd:
         """The same for so many rows in all, in calls of any size."""

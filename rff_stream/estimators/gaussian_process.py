@@ -235,7 +235,8 @@ n_missing_, plan_
         deviations, and q is multiplied by that of the row. Where rows are few beside the numbers
         that a search found on them, q is larger by as much as searches without a third of the rows
         say. It needs no assumption about the noise.
-        It assumes that rows are exchangeable, that one row hardly changes the map and the penalty,
+        It assumes that rows and their weights are exchangeable, that one row hardly changes the map
+        and the penalty,
         and ``sample_rows`` > 0.
         The coverage is asymptotic in n (Steinberger & Leeb 2023); for few rows there is no
         guarantee, unlike for jackknife+ or a split (Barber et al. 2021). All rows chose the
@@ -276,9 +277,10 @@ n_missing_, plan_
         """
         process: Process = self._require_fit().answer
         half = conformal_half_width(self, coverage) if noise else normal_half_width(coverage)
-        is_even = noise and not isinstance(process, NoisyProcess)
-        mean, targets = process.mean(), self.columns_.targets
-        spread = None if is_even else WithStd(process.variances(), len(targets), noise)
+        mean, targets, spread = process.mean(), self.columns_.targets, None
+        if not noise or isinstance(process, NoisyProcess):
+            share = noise_of_fitted_row(self._require_fit()) if noise else 0.0
+            spread = WithStd(process.variances(), len(targets), share)
         lower, upper = (
             values_of_targets(
                 self,
@@ -454,7 +456,9 @@ def conformal_half_width(model: GaussianProcessRegressor, coverage: float) -> Fl
     process, rows = fitted.answer, different_rows(fitted)
     if isinstance(process, NoisyProcess):
         left = process.left_out(rows)
-        residuals = left.residual / np.sqrt(left.variance + left.noise)
+        share = noise_of_fitted_row(fitted)
+        residuals = left.residual / np.sqrt(left.variance + share * left.noise)
+        residuals *= process.factors.unseen
     else:
         residuals = process.leave_one_out(rows)
     told = fitted.scales.get(NUMBERS_TOLD, 0.0)
@@ -466,6 +470,11 @@ def different_rows(fitted: Fitted) -> Float64:
     """The row sample [x, y, w] without copies, which are left out together."""
     total = fitted.total
     return fitted.sampled_rows if total is None else sample_without_copies(total)
+
+
+def noise_of_fitted_row(fitted: Fitted) -> float:
+    """The variance of the noise of a row with the median weight of the sample, over that of 1."""
+    return float(1 / np.median(different_rows(fitted)[:, -1]))
 
 
 def normal_half_width(coverage: float) -> Float64:

@@ -119,10 +119,19 @@ class MissingFactors:
             which[(missing == own).all(axis=1)] = place
         return np.asarray(self.factors[which])
 
+    def of_function(self, factors: Float64, of_f: Float64, noise: Float64) -> Float64:
+        """As it is: a row does not know its own inputs, and those around it do."""
+        return of_f
+
     @property
     def width(self) -> int:
         """T."""
         return int(self.factors.shape[1])
+
+    @property
+    def unseen(self) -> Float64:
+        """Ones: many rows tell a factor."""
+        return np.ones(self.width)
 
     @property
     def arrays(self) -> dict[str, Array]:

@@ -10,7 +10,8 @@ with a piecewise linear g for each input and h for the mean f, between quantiles
 beyond them they are flat. c and the values at the knots maximise the likelihood of left-out
 residuals r, whose variance is v(x) + s(x) σₙ²/w, less a penalty: iteratively reweighted least
 squares, with r² bounded (Smyth 1989, generalized linear models with varying dispersion). They are
-kept only if folds that they have not seen are surely more likely with them.
+kept only if folds that they have not seen are surely more likely with them. Where s > 1, rows
+around are noisy, too, and the variance of f is v + (s − 1) min(v, σₙ²)/2.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ Inputs that it may depend on; of more, it depends on the mean alone."""
 MOST_COPIES = 0.1
 """Share of the sampled rows that may be copies of others."""
 
-KNOTS, FOLDS = 7, 5
-"""Values of each curve, and folds that say whether the curves pay."""
+KNOTS, MOST_KNOTS, MOST_VALUES, FOLDS = 7, 41, 84, 5
+"""Values of each curve. Of few inputs curves of more values compete, for a noise that changes many
+times along an input: so many at most, and of all curves together. Folds say which curves pay."""
 
 PENALTIES = (1.0, 10.0)
 """Of half the sum of squares of the values, which are logarithms of variances. Of thirteen tables
@@ -47,8 +49,16 @@ BOUNDED, STEPS, FARTHEST, STEP = 9.0, 8, 10.0, 2.0
 """Squares of residuals, in units of their variance, above which a row pulls no more; steps of the
 search, the largest logarithm of a factor, and how far one step may change it."""
 
+NOISE_IN_F = 0.5
+"""Share of the variance of f that is noise of the rows around: a fit of least error has about as
+much of it as of what smoothing misses, and no more than a share of the noise of one row."""
+
 CLOSE, RIDGE = 1e-3, 1e-9
 """Change of logarithms at which a search ends, and what keeps matrices positive."""
+
+
+STORED = "level", "knots", "values", "weight", "unseen"
+"""Fields in a store, after "noise_"."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +68,10 @@ class InputFactors:
     level: Float64  # (T,): c
     knots: Float64  # (T, J, K): of each input, or of none (J = 1), and of the mean
     values: Float64  # (T, J, K)
+    weight: Float64  # (1,): the median of those that the rows around have
+    unseen: Float64
+    """(T,): by how much residuals over deviations of rows that the curves have not seen are larger
+    than those of the rows that told them."""
 
     @property
     def width(self) -> int:
@@ -67,14 +81,18 @@ class InputFactors:
     @property
     def arrays(self) -> dict[str, Array]:
         """What a store keeps."""
-        return {"noise_level": self.level, "noise_knots": self.knots, "noise_values": self.values}
+        return {f"noise_{name}": getattr(self, name) for name in STORED}
 
     @classmethod
     def restored(cls, arrays: Any) -> InputFactors | None:
         """From what a store kept; None where it kept none."""
         if "noise_level" not in arrays:
             return None
-        return cls(*(np.asarray(arrays[f"noise_{name}"]) for name in ("level", "knots", "values")))
+        return cls(*(np.asarray(arrays[f"noise_{name}"]) for name in STORED))
+
+    def of_function(self, factors: Float64, of_f: Float64, noise: Float64) -> Float64:
+        """The variance (n, T) of f, which is larger where rows around are noisy."""
+        return of_f + _more_of_f(factors, of_f, noise / self.weight)
 
     def __call__(self, x: Array, mean: Callable[[], Float64]) -> Float64:
         """Factors (n, T) of rows (n, d) of these means (n, T)."""
@@ -86,6 +104,15 @@ class InputFactors:
                 if values.any():
                     found[:, t] += np.interp(column, knots, values)
         return np.exp(np.clip(found, -FARTHEST, FARTHEST))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Curves:
+    """What residuals of one target say."""
+
+    loss: float  # −log p of unseen rows
+    values: Float64  # (1 + p,): c, and those at the knots
+    unseen: float  # as in :class:`InputFactors`
 
 
 @dataclass(slots=True, eq=False)
@@ -101,8 +128,8 @@ class _Residuals:
     def __post_init__(self) -> None:
         self.fold = np.random.default_rng(0).permutation(len(self.squares)) % FOLDS
 
-    def curves(self) -> Float64 | None:
-        """c and values (1 + p,), with 95 % of unseen residuals inside; None where they do not pay.
+    def curves(self) -> _Curves | None:
+        """With 95 % of unseen residuals inside; None where they do not pay.
 
         Of the penalties by the likelihood of unseen rows, with bounded squares.
         """
@@ -114,28 +141,37 @@ class _Residuals:
             for k in range(FOLDS):
                 own = self._climb(self.fold != k, penalty, whole)
                 logs[self.fold == k] = self.columns[self.fold == k] @ own
-            noise = self.noise * np.exp(np.clip(logs, -FARTHEST, FARTHEST))
-            factor = self._covering(noise)
+            of_f, noise = self._variances(logs)
+            factor = self._covering(of_f, noise)
             if factor <= 0:
                 continue  # the variance of f is all there is
-            variance = self.of_f + factor * noise
+            variance = of_f + factor * noise
             value = float(self._losses(variance, BOUNDED).mean())
             if best is None or value < best[0]:
                 best = value, variance, whole + np.log(factor) * (np.arange(len(whole)) == 0)
         if best is None:
             return None
-        _, variance, found = best
+        loss, variance, found = best
         gain = self._losses(self.of_f + self.noise) - self._losses(variance)
-        return found if gain.mean() > SURE * gain.std() / np.sqrt(len(gain)) else None
+        if gain.mean() <= SURE * gain.std() / np.sqrt(len(gain)):
+            return None
+        seen = np.add(*self._variances(self.columns @ found))
+        ratio = np.quantile(self.squares / np.stack([variance, seen]), COVERAGE, axis=1)
+        return _Curves(loss, found, float(np.sqrt(ratio[0] / ratio[1])))
 
-    def _covering(self, noise: Float64) -> float:
-        """The factor of a noise (m,) by which 95 % of the residuals are inside.
+    def _variances(self, logs: Float64) -> tuple[Float64, Float64]:
+        """Of f and of the noise (m,), where these are the logarithms of its factors."""
+        factors = np.exp(np.clip(logs, -FARTHEST, FARTHEST))
+        return self.of_f + _more_of_f(factors, self.of_f, self.noise), self.noise * factors
+
+    def _covering(self, of_f: Float64, noise: Float64) -> float:
+        """The factor of a noise (m,) beside these variances of f by which 95 % are inside.
 
         Rows count by the square of the share that noise has in their variance: where f is hardly
         known all are inside, whatever the noise.
         """
-        enough = (self.squares / NORMAL**2 - self.of_f) / noise  # a factor as large
-        share = noise / (self.of_f + noise)
+        enough = (self.squares / NORMAL**2 - of_f) / noise  # a factor as large
+        share = noise / (of_f + noise)
         return float(np.quantile(enough, COVERAGE, weights=share**2, method="inverted_cdf"))
 
     def _losses(self, variance: Float64, bound: float = np.inf) -> Float64:
@@ -149,9 +185,11 @@ class _Residuals:
         found, penalties = start, np.full(len(start), penalty)
         penalties[0] = 0.0
         for _ in range(STEPS):
-            own = noise * np.exp(np.clip(columns @ found, -FARTHEST, FARTHEST))
-            variance = of_f + own
-            share = own / variance
+            factors = np.exp(np.clip(columns @ found, -FARTHEST, FARTHEST))
+            own = noise * factors
+            variance = of_f + _more_of_f(factors, of_f, noise) + own
+            growing = NOISE_IN_F * np.minimum(of_f, noise) * factors * (factors > 1)
+            share = (own + growing) / variance
             slope = columns.T @ (share * (np.minimum(squares / variance, BOUNDED) - 1) / 2)
             curvature = (columns * (share**2 / 2)[:, None]).T @ columns
             curvature[np.diag_indices_from(curvature)] += penalties + RIDGE
@@ -161,6 +199,11 @@ class _Residuals:
             if change < CLOSE:
                 break
         return found
+
+
+def _more_of_f(factors: Float64, of_f: Float64, noise: Float64) -> Float64:
+    """What is added to a variance of f where these are the factors of this noise."""
+    return np.asarray(NOISE_IN_F * np.maximum(factors - 1, 0) * np.minimum(of_f, noise))
 
 
 def with_noise_by_inputs(process: Process, sample: Float64, n_sampled: int) -> Process:
@@ -183,29 +226,41 @@ def _factors(sample: Float64, left: LeftOut) -> InputFactors | None:
     n_targets = left.residual.shape[1]
     d, w = sample.shape[1] - n_targets - 1, sample[:, -1]
     inputs = sample[:, :d].T if d <= MOST_INPUTS else ()
-    level = np.zeros(n_targets)
-    knots = np.zeros((n_targets, len(inputs) + 1, KNOTS))
+    several = min(MOST_KNOTS, MOST_VALUES // (len(inputs) + 1))
+    counts = (KNOTS, several) if several > 2 * KNOTS else (KNOTS,)
+    level, unseen = np.zeros(n_targets), np.ones(n_targets)
+    knots = np.zeros((n_targets, len(inputs) + 1, counts[-1]))
     values = np.zeros_like(knots)
     for t in range(n_targets):
         noise = left.noise[:, t] / w
         if not (noise > 0).all():
             continue
         columns = [*inputs, sample[:, d + t] - left.residual[:, t]]
-        own = [np.unique(np.quantile(each, np.linspace(0, 1, KNOTS))) for each in columns]
-        hats = [_hats(each, at) for each, at in zip(columns, own, strict=True)]
-        ones = np.ones((len(sample), 1))
-        rows = _Residuals(
-            left.residual[:, t] ** 2, left.variance[:, t], noise, np.hstack([ones, *hats])
-        )
-        found = rows.curves()
-        if found is None:
+        best: tuple[_Curves, list[Float64]] | None = None
+        for count in counts:
+            own = [np.unique(np.quantile(each, np.linspace(0, 1, count))) for each in columns]
+            hats = [_hats(each, at) for each, at in zip(columns, own, strict=True)]
+            rows = _Residuals(
+                left.residual[:, t] ** 2,
+                left.variance[:, t],
+                noise,
+                np.hstack([np.ones((len(sample), 1)), *hats]),
+            )
+            found = rows.curves()
+            if found is not None and (best is None or found.loss < best[0].loss):
+                best = found, own
+        if best is None:
             continue
-        level[t], place = found[0], 1
+        curves, own = best
+        level[t], unseen[t], place = curves.values[0], curves.unseen, 1
         for j, at in enumerate(own):
-            part = found[place : place + len(at)]
+            part = curves.values[place : place + len(at)]
             place += len(at)
-            knots[t, j], values[t, j] = (np.pad(e, (0, KNOTS - len(e)), "edge") for e in (at, part))
-    return InputFactors(level, knots, values) if level.any() else None
+            space = (0, counts[-1] - len(at))
+            knots[t, j], values[t, j] = (np.pad(each, space, "edge") for each in (at, part))
+    if not level.any():
+        return None
+    return InputFactors(level, knots, values, np.array([np.median(w)]), unseen)
 
 
 def _hats(column: Float64, knots: Float64) -> Float64:

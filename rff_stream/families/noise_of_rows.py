@@ -23,16 +23,23 @@ class NoiseFactors(Protocol):
         """T."""
 
     @property
+    def unseen(self) -> Float64:
+        """(T,): residuals over deviations of new rows, over those of rows that told the factors."""
+
+    @property
     def arrays(self) -> dict[str, Array]:
         """What a store keeps."""
 
     def __call__(self, x: Array, mean: Callable[[], Float64]) -> Float64:
         """Factors (n, T) of rows (n, d), whose predicted means (n, T) can be asked for."""
 
+    def of_function(self, factors: Float64, of_f: Float64, noise: Float64) -> Float64:
+        """The variance (n, T) of f, which is ``of_f`` where the factors of this noise are 1."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoisyVariances:
-    """x ↦ g(x) with its last T columns, variances of the noise, times factors."""
+    """x ↦ g(x) with its last 2T columns, variances of f and of the noise, times factors."""
 
     function: RowFunction
     """x ↦ variances (2T) of f and of the noise, or the mean and these (3T)."""
@@ -51,13 +58,38 @@ class NoisyVariances:
         def mean() -> Float64:
             return found[:, :width] if found.shape[1] == 3 * width else self.mean(x)
 
-        found[:, -width:] *= self.factors(x, mean)
+        factors = self.factors(x, mean)
+        of_f, noise = found[:, -2 * width : -width], found[:, -width:]
+        of_f[...] = self.factors.of_function(factors, of_f, noise)
+        noise *= factors
         return found
 
     def for_rows(self, count: int) -> NoisyVariances:
         """The same for so many rows in all, in calls of any size."""
         function, mean = (for_rows(each, count) for each in (self.function, self.mean))
         return NoisyVariances(function, mean, self.factors)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoisyDraws:
+    """x ↦ functions that are drawn, S for each target, as wide as the variance of f says."""
+
+    draws: RowFunction  # (T·S)
+    mean_and_variances: RowFunction
+    """x ↦ (3T), with one noise for all rows."""
+    factors: NoiseFactors
+
+    @property
+    def width(self) -> int:
+        """T·S."""
+        return self.draws.width
+
+    def __call__(self, x: Array) -> Float64:
+        """Values (n, T·S) of rows (n, d)."""
+        mean, *each = np.split(self.mean_and_variances(x), 3, axis=1)
+        scale = scale_of_f(self.factors, self.factors(x, lambda: mean), *each)
+        apart = self.draws(x).reshape(*mean.shape, -1) - mean[:, :, None]
+        return np.asarray((mean[:, :, None] + scale[:, :, None] * apart).reshape(len(x), -1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,12 +121,19 @@ class NoisyProcess:
 
     def covariance(self, x: Array, noise: bool) -> Float64:
         found = self.process.covariance(x, False)
+        mean, *each = np.split(self.process.mean_and_variances()(x), 3, axis=1)
+        scale = scale_of_f(self.factors, self.factors(x, lambda: mean), *each).T
+        found *= scale[:, :, None] * scale[:, None]
         if noise:
             add_to_diagonals(found, self.variances()(x)[:, self.factors.width :])
         return found
 
     def draws(self, n_samples: int, seed: int) -> RowFunction:
-        return self.process.draws(n_samples, seed)
+        draws, mean_and_variances = (
+            self.process.draws(n_samples, seed),
+            self.process.mean_and_variances(),
+        )
+        return NoisyDraws(draws, mean_and_variances, self.factors)
 
     def leave_one_out(self, sample: Float64) -> Float64:
         return self.process.leave_one_out(sample)
@@ -103,7 +142,8 @@ class NoisyProcess:
         found = self.process.left_out(sample)
         d = sample.shape[1] - 1 - found.residual.shape[1]
         own = self.factors(sample[:, :d], lambda: sample[:, d:-1] - found.residual)
-        return replace(found, noise=own * found.noise)
+        of_f = self.factors.of_function(own, found.variance, found.noise)
+        return replace(found, variance=of_f, noise=own * found.noise)
 
     def state(self, tests: Sequence[Any], n_rows: int, fraction: float) -> HeldOutError:
         return self.process.state(tests, n_rows, fraction)
@@ -121,3 +161,9 @@ class NoisyProcess:
 
     def _noisy(self, function: RowFunction) -> RowFunction:
         return NoisyVariances(function, self.process.mean(), self.factors)
+
+
+def scale_of_f(rule: NoiseFactors, factors: Float64, of_f: Float64, noise: Float64) -> Float64:
+    """By how much deviations (n, T) of f are larger than with one noise for all rows."""
+    own = rule.of_function(factors, of_f, noise)
+    return np.sqrt(np.divide(own, of_f, out=np.ones_like(own), where=of_f > 0))

@@ -100,6 +100,9 @@ class Halves:
     def __call__(self, x: Any, mean: Any) -> Any:
         return np.where(x[:, :1] > 0, 4.0, 1.0) + 0 * mean()
 
+    def of_function(self, factors: Any, of_f: Any, noise: Any) -> Any:
+        return of_f + 0.1 * (factors - 1) * noise
+
 
 PROCESSES: dict[str, Any] = {
     "whole": rs.FourierFeatures.sample(rs.Gaussian(), 2, 32, rng=0),

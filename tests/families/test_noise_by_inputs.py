@@ -46,7 +46,7 @@ def test_quiet_and_noisy_rows_are_covered_alike(rng: Any, tmp_path: Any, kind: s
     lower, upper = model.predict_interval(new)
     quiet, noisy = new[:, 0] < 0.4, new[:, 0] > 0.6  # curves are straight between knots
     inside = abs(truth - mean) < 1.96 * std
-    assert 0.94 < inside.mean() < 0.99
+    assert 0.93 < inside.mean() < 0.99  # a quantile of 2,000 rows has a standard error of .005
     assert 0.92 < inside[noisy].mean() < 0.98
     assert inside[quiet].mean() > 0.92  # their variance of f is that of a mean noise
     assert abs(((lower < truth) & (truth < upper)).mean() - 0.95) < 0.02
@@ -98,6 +98,59 @@ def test_a_noise_that_is_given_and_rows_that_are_copies_have_one_noise(rng: Any)
     with pytest.warns(rs.NumericalWarning, match="occurs 3 times"):
         copies = rs.GaussianProcessRegressor(**asked).fit(np.repeat(x, 3, axis=0), np.repeat(y, 3))
     assert not isinstance(copies._fitted.answer, NoisyProcess)
+
+
+@pytest.mark.slow
+def test_a_noise_that_changes_many_times_along_an_input_is_found(rng: Any) -> None:
+    """With curves of seven values 1.000 of the quiet rows were covered, and .91 of the loud ones;
+    widths were the same."""
+
+    def rows(n: int) -> tuple[Any, Any, Any]:
+        t = rng.uniform(0, 10, (n, 1))
+        loud = t[:, 0] % 2 > 1
+        return t, np.sin(t[:, 0]) + np.where(loud, 0.55, 0.05) * rng.normal(size=n), loud
+
+    x, y, _ = rows(3000)
+    new, truth, loud = rows(4000)
+    model = rs.GaussianProcessRegressor(**QUIET).fit(x, y)
+    mean, std = model.predict(new, return_std=True)
+    lower, upper = model.predict_interval(new)
+    for inside in (abs(truth - mean) < 1.96 * std, (lower < truth) & (truth < upper)):
+        assert 0.93 < inside[~loud].mean() < 0.99 and 0.92 < inside[loud].mean() < 0.98
+    assert (upper - lower)[~loud].mean() < 0.5 * (upper - lower)[loud].mean()
+
+
+@pytest.mark.slow
+def test_functions_are_less_known_where_rows_are_noisy() -> None:
+    """95 % intervals of f covered .84 and .76 of the loudest tenth."""
+    inside = []
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=(7000, 3))
+        f = np.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2]
+        scale = 0.3 * np.exp(x @ [0.5, 0.4, -0.3])
+        y = f + scale * rng.normal(size=7000)
+        model = rs.GaussianProcessRegressor(random_state=seed, progress=False)
+        mean, std = model.fit(x[:3000], y[:3000]).predict(x[3000:], return_std=True, noise=False)
+        loud = np.argsort(scale[3000:])[-400:]
+        inside.append((abs(f[3000:] - mean) < 1.96 * std)[loud].mean())
+        rows = x[3000:][loud[:40]]
+        drawn = model.sample_y(rows, 400).std(axis=-1)  # a standard error of .035
+        np.testing.assert_allclose(drawn, std[loud[:40]], rtol=0.18)
+    assert np.mean(inside) > 0.87
+
+
+def test_intervals_are_those_of_rows_as_they_were_fitted(rng: Any) -> None:
+    """With weights of 1e-6 they had next to no noise, and so one width for all rows."""
+    x, y = halves(rng, 800)
+    bounds = []
+    for weight in (1.0, 1e-6, 50.0):
+        model = rs.GaussianProcessRegressor(**MAPS["cells"], **QUIET)
+        model.fit(x, y, sample_weight=np.full(800, weight))
+        assert isinstance(model._require_fit().answer, NoisyProcess)
+        bounds.append(np.column_stack(model.predict_interval(x[:50])))
+    for other in bounds[1:]:
+        np.testing.assert_allclose(other, bounds[0], rtol=1e-5)
 
 
 def test_a_grid_of_many_modes_is_not_asked_for_its_left_out_deviations(
