@@ -135,9 +135,10 @@ def words_of(found: Outside, seen: SeenInputs) -> Iterator[str]:
     yield (
         f"{found.any / found.n:.2%} of the rows lie outside the range of the fit: input "
         f"{seen.inputs[worst]} goes from {least:.6g} to {most_seen:.6g} here, and went from "
-        f"{low:.6g} to {high:.6g} in the fit. No data support predictions there: those of cells "
-        "and grids go on for about a length-scale as at the edge and then approach a constant, "
-        "those of one map of the whole space can have any value, with standard deviations that are "
+        f"{low:.6g} to {high:.6g} in the fit. Rows nearer to it than a tenth of it are not "
+        "counted. No data support predictions there: those of cells and grids go on for about a "
+        "length-scale as at the edge and then approach a constant, those of one map of the whole "
+        "space can have any value, with standard deviations that are "
         "too small. Leave these rows out, or fit a model to rows like them."
     )
 
