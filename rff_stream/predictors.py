@@ -203,6 +203,30 @@ class BandEdge:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class GrowingWidth:
+    """x ↦ √(q² + z² max(v(x) − v₀, 0)) (T): wider where less is known of f than at most rows."""
+
+    variances: RowFunction  # v (T), and the noise (T)
+    least: Float64  # (T,), q
+    known: Float64  # (T,), v₀
+    quantile: float  # z
+
+    @property
+    def width(self) -> int:
+        """T."""
+        return len(self.least)
+
+    def __call__(self, x: Array) -> Float64:
+        """Half widths (n, T) of rows (n, d)."""
+        more = np.maximum(self.variances(x)[:, : self.width] - self.known, 0)
+        return np.sqrt(self.least**2 + self.quantile**2 * more)
+
+    def for_rows(self, count: int) -> GrowingWidth:
+        """The same for so many rows in all, in calls of any size."""
+        return replace(self, variances=for_rows(self.variances, count))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class StackedMean:
     """x ↦ Σ v_k f_k(x) (T) of K functions."""
 

@@ -16,7 +16,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import conformal_quantile
 from rff_stream.answers.duplicate_rows import warn_of_copies
 from rff_stream.arguments import PROBABILITY, Rule, numbers_or, whole
-from rff_stream.contracts import Packed
+from rff_stream.contracts import Packed, RowFunction
 from rff_stream.errors import PlanError
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
@@ -41,7 +41,7 @@ from rff_stream.model.gradients import importance
 from rff_stream.model.predict import inputs_of_rows
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.moments.copies import sample_without_copies
-from rff_stream.predictors import BandEdge, WithStd
+from rff_stream.predictors import BandEdge, GrowingWidth, WithStd
 from rff_stream.process_memory import available_memory
 from rff_stream.sources.labelled import is_labelled_answer, stack_draws
 from rff_stream.systems.spectrum import alpha_of_targets
@@ -106,8 +106,7 @@ n_missing_, plan_
 
     Far from the data the standard deviation of a map with R columns is too small (d=5, R=1024,
     six length-scales away: .345; the exact process has .896). Increase R there, or use
-    ``features="local"``. :meth:`predict_interval` is no remedy: its width is the same for all rows
-    in which the same inputs are missing, or none.
+    ``features="local"``. :meth:`predict_interval` is no remedy: it grows by the same variance.
 
     References
     ----------
@@ -231,7 +230,9 @@ n_missing_, plan_
         """Interval (lower, upper) of a new y, from leave-one-out residuals: the jackknife.
 
         ŷ ± q with q the ⌈(m + 1)·coverage⌉-th smallest residual ``|y − ŷ₋ᵢ|`` of the m rows of the
-        row sample. Where the noise depends on the row, residuals are divided by standard
+        row sample. Where f is less known than at 95 % of these rows, in gaps and beyond the data,
+        its variance adds to q² what it is more, times the square of the normal quantile; a grid of
+        many modes keeps q. Where the noise depends on the row, residuals are divided by standard
         deviations, and q is multiplied by that of the row. Where rows are few beside the numbers
         that a search found on them, q is larger by as much as searches without a third of the rows
         say. It needs no assumption about the noise.
@@ -275,12 +276,8 @@ n_missing_, plan_
         NumericalWarning
             If more rows lie outside the range of the fit than chance explains.
         """
-        process: Process = self._require_fit().answer
-        half = conformal_half_width(self, coverage) if noise else normal_half_width(coverage)
-        mean, targets, spread = process.mean(), self.columns_.targets, None
-        if not noise or isinstance(process, NoisyProcess):
-            share = noise_of_fitted_row(self._require_fit()) if noise else 0.0
-            spread = WithStd(process.variances(), len(targets), share)
+        mean, targets = self._require_fit().answer.mean(), self.columns_.targets
+        half, spread = width_of_band(self._require_fit(), coverage, noise)
         lower, upper = (
             values_of_targets(
                 self,
@@ -446,35 +443,40 @@ def covariance_of_rows(
     return found[0] if np.ndim(model.alpha_) == 0 else np.moveaxis(found, 0, -1)
 
 
-def conformal_half_width(model: GaussianProcessRegressor, coverage: float) -> Float64:
-    """Half the width (T,) of an interval with this coverage, from the row sample.
+KNOWN = 0.95
+"""Share of the sampled rows at which an interval has the width of their residuals."""
 
-    Where the noise depends on the row, in units of the standard deviation of y.
-    """
-    fitted = model._require_fit()
+
+def width_of_band(
+    fitted: Fitted, coverage: float, noise: bool
+) -> tuple[Float64, RowFunction | None]:
+    """Half widths (T,) of an interval, and the function (T) of rows that they are multiplied by."""
+    process: Process = fitted.answer
+    normal = normal_half_width(coverage)
+    if not noise:
+        return normal, WithStd(process.variances(), process.variances().width // 2, 0.0)
     fitted.need_sample("and a conformal interval needs one")
-    process, rows = fitted.answer, different_rows(fitted)
-    if isinstance(process, NoisyProcess):
-        left = process.left_out(rows)
-        share = noise_of_fitted_row(fitted)
-        residuals = left.residual / np.sqrt(left.variance + share * left.noise)
-        residuals *= process.factors.unseen
-    else:
-        residuals = process.leave_one_out(rows)
+    rows = different_rows(fitted)
     told = fitted.scales.get(NUMBERS_TOLD, 0.0)
     unseen = np.sqrt(1 + 2 * told / max(fitted.n_rows, 1))
-    return conformal_quantile(residuals * unseen, coverage, chosen=1)  # α
+    is_even = not isinstance(process, NoisyProcess)
+    if is_even and not fitted.family.tells_left_out(fitted.features):
+        return conformal_quantile(process.leave_one_out(rows) * unseen, coverage, chosen=1), None
+    left, n_targets = process.left_out(rows), len(process.target_origin)
+    if isinstance(process, NoisyProcess):
+        share = float(1 / np.median(rows[:, -1]))  # of the noise of weight 1: rows as fitted
+        scaled = left.residual / np.sqrt(left.variance + share * left.noise)
+        found = conformal_quantile(scaled * unseen * process.factors.unseen, coverage, chosen=1)
+        return found, WithStd(process.variances(), n_targets, share)
+    found = conformal_quantile(left.residual * unseen, coverage, chosen=1)  # one number: α
+    known = np.quantile(left.variance, KNOWN, axis=0)
+    return np.ones(n_targets), GrowingWidth(process.variances(), found, known, float(normal))
 
 
 def different_rows(fitted: Fitted) -> Float64:
     """The row sample [x, y, w] without copies, which are left out together."""
     total = fitted.total
     return fitted.sampled_rows if total is None else sample_without_copies(total)
-
-
-def noise_of_fitted_row(fitted: Fitted) -> float:
-    """The variance of the noise of a row with the median weight of the sample, over that of 1."""
-    return float(1 / np.median(different_rows(fitted)[:, -1]))
 
 
 def normal_half_width(coverage: float) -> Float64:
