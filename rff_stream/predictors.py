@@ -164,8 +164,7 @@ class WithStd:
     function: RowFunction
     """x ↦ …, variances (T) of f, and (T) of the noise of a new y."""
     n_targets: int  # T
-    noise: float
-    """Share of the variance of the noise: 0 in standard deviations of f, 1 in those of y."""
+    noise: bool  # the standard deviations are those of y
 
     @property
     def width(self) -> int:
@@ -176,7 +175,7 @@ class WithStd:
         """Values (n, width) of rows (n, d)."""
         first = self.width - self.n_targets
         rest, of_f, noise = np.split(self.function(x), [first, self.width], axis=1)
-        return np.hstack([rest, np.sqrt(of_f + self.noise * noise if self.noise else of_f)])
+        return np.hstack([rest, np.sqrt(of_f + noise if self.noise else of_f)])
 
     def for_rows(self, count: int) -> WithStd:
         """The same for so many rows in all, in calls of any size."""
@@ -184,46 +183,34 @@ class WithStd:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BandEdge:
-    """x ↦ f(x) + r·s(x) (T): one edge of a band about a function; s = 1 where it is None."""
+class Band:
+    """x ↦ f(x) − h(x), f(x) + h(x) (2T), h² = a² + b² (max(v(x) − v₀, 0) + c n(x))."""
 
-    centre: RowFunction
-    reach: Float64  # (T,), r
-    spread: RowFunction | None
-
-    @property
-    def width(self) -> int:
-        """T."""
-        return len(self.reach)
-
-    def __call__(self, x: Array) -> Float64:
-        """Edges (n, T) of rows (n, d)."""
-        middle = self.centre(x)
-        return middle + self.reach * (1.0 if self.spread is None else self.spread(x))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GrowingWidth:
-    """x ↦ √(q² + z² max(v(x) − v₀, 0)) (T): wider where less is known of f than at most rows."""
-
-    variances: RowFunction  # v (T), and the noise (T)
-    least: Float64  # (T,), q
-    known: Float64  # (T,), v₀
-    quantile: float  # z
+    function: RowFunction
+    """x ↦ f (T), and the variances v of f and n of the noise (3T) unless b = 0."""
+    least: Float64  # (T,), a
+    times: Float64 | float = 0.0  # (T,), b
+    known: Float64 | float = 0.0  # (T,), v₀
+    noise: float = 0.0  # c
 
     @property
     def width(self) -> int:
-        """T."""
-        return len(self.least)
+        """2T."""
+        return 2 * len(self.least)
 
     def __call__(self, x: Array) -> Float64:
-        """Half widths (n, T) of rows (n, d)."""
-        more = np.maximum(self.variances(x)[:, : self.width] - self.known, 0)
-        return np.sqrt(self.least**2 + self.quantile**2 * more)
+        """Lower and upper edges (n, 2T) of rows (n, d)."""
+        found, count = self.function(x), len(self.least)
+        middle, half = found[:, :count], self.least
+        if found.shape[1] > count:
+            of_f, noise = np.split(found[:, count:], 2, axis=1)
+            more = np.maximum(of_f - self.known, 0) + self.noise * noise
+            half = np.sqrt(self.least**2 + self.times**2 * more)
+        return np.hstack([middle - half, middle + half])
 
-    def for_rows(self, count: int) -> GrowingWidth:
+    def for_rows(self, count: int) -> Band:
         """The same for so many rows in all, in calls of any size."""
-        return replace(self, variances=for_rows(self.variances, count))
+        return replace(self, function=for_rows(self.function, count))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

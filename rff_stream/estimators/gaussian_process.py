@@ -16,7 +16,7 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.calibration import conformal_quantile
 from rff_stream.answers.duplicate_rows import warn_of_copies
 from rff_stream.arguments import PROBABILITY, Rule, numbers_or, whole
-from rff_stream.contracts import Packed, RowFunction
+from rff_stream.contracts import Packed
 from rff_stream.errors import PlanError
 from rff_stream.estimators import regression
 from rff_stream.estimators.base import Estimator
@@ -41,7 +41,7 @@ from rff_stream.model.gradients import importance
 from rff_stream.model.predict import inputs_of_rows
 from rff_stream.moments.accumulate import SumsDtype
 from rff_stream.moments.copies import sample_without_copies
-from rff_stream.predictors import BandEdge, GrowingWidth, WithStd
+from rff_stream.predictors import Band, WithStd
 from rff_stream.process_memory import available_memory
 from rff_stream.sources.labelled import is_labelled_answer, stack_draws
 from rff_stream.systems.spectrum import alpha_of_targets
@@ -276,18 +276,11 @@ n_missing_, plan_
         NumericalWarning
             If more rows lie outside the range of the fit than chance explains.
         """
-        mean, targets = self._require_fit().answer.mean(), self.columns_.targets
-        half, spread = width_of_band(self._require_fit(), coverage, noise)
-        lower, upper = (
-            values_of_targets(
-                self,
-                X,
-                BandEdge(mean, np.broadcast_to(sign * half, len(targets)), spread),
-                tuple(f"{target}_{side}" for target in targets),
-                storage_options,
-            )
-            for sign, side in ((-1.0, "lower"), (1.0, "upper"))
+        names = tuple(
+            f"{target}_{side}" for side in ("lower", "upper") for target in self.columns_.targets
         )
+        function = band(self._require_fit(), coverage, noise)
+        lower, upper = parts_of_targets(self, X, function, names, storage_options, parts=2)
         return lower, upper
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
@@ -447,30 +440,28 @@ KNOWN = 0.95
 """Share of the sampled rows at which an interval has the width of their residuals."""
 
 
-def width_of_band(
-    fitted: Fitted, coverage: float, noise: bool
-) -> tuple[Float64, RowFunction | None]:
-    """Half widths (T,) of an interval, and the function (T) of rows that they are multiplied by."""
+def band(fitted: Fitted, coverage: float, noise: bool) -> Band:
+    """The interval of a new y, or of f without noise, as a function of rows."""
     process: Process = fitted.answer
+    every, nothing = process.mean_and_variances(), np.zeros(len(process.target_origin))
     normal = normal_half_width(coverage)
     if not noise:
-        return normal, WithStd(process.variances(), process.variances().width // 2, 0.0)
+        return Band(every, nothing, normal)
     fitted.need_sample("and a conformal interval needs one")
     rows = different_rows(fitted)
     told = fitted.scales.get(NUMBERS_TOLD, 0.0)
     unseen = np.sqrt(1 + 2 * told / max(fitted.n_rows, 1))
-    is_even = not isinstance(process, NoisyProcess)
-    if is_even and not fitted.family.tells_left_out(fitted.features):
-        return conformal_quantile(process.leave_one_out(rows) * unseen, coverage, chosen=1), None
-    left, n_targets = process.left_out(rows), len(process.target_origin)
+    width = functools.partial(conformal_quantile, coverage=coverage, chosen=1)  # one number: α
     if isinstance(process, NoisyProcess):
+        left, unseen = process.left_out(rows), unseen * process.factors.unseen
         share = float(1 / np.median(rows[:, -1]))  # of the noise of weight 1: rows as fitted
         scaled = left.residual / np.sqrt(left.variance + share * left.noise)
-        found = conformal_quantile(scaled * unseen * process.factors.unseen, coverage, chosen=1)
-        return found, WithStd(process.variances(), n_targets, share)
-    found = conformal_quantile(left.residual * unseen, coverage, chosen=1)  # one number: α
+        return Band(every, nothing, width(scaled * unseen), noise=share)
+    if not fitted.family.tells_left_out(fitted.features):
+        return Band(process.mean(), width(process.leave_one_out(rows) * unseen))
+    left = process.left_out(rows)
     known = np.quantile(left.variance, KNOWN, axis=0)
-    return np.ones(n_targets), GrowingWidth(process.variances(), found, known, float(normal))
+    return Band(every, width(left.residual * unseen), normal, known)
 
 
 def different_rows(fitted: Fitted) -> Float64:
