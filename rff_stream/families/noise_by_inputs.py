@@ -10,13 +10,17 @@ with a piecewise linear g for each input and h for the mean f, between quantiles
 beyond them they are flat. c and the values at the knots maximise the likelihood of left-out
 residuals r, whose variance is v(x) + s(x) σₙ²/w, less a penalty: iteratively reweighted least
 squares, with r² bounded (Smyth 1989, generalized linear models with varying dispersion). They are
-kept only if folds that they have not seen are surely more likely with them. Where s > 1, rows
+kept only if folds that they have not seen are surely more likely with them. Curves of the mean are
+told by means without each row and judged by those with it, too: where f is nearly constant the mean
+of the other rows is (nȳ − yᵢ)/(n − 1), which tells the residual itself, and a fit that takes noise
+for f tells it with the row. Where s > 1, rows
 around are noisy, too, and the variance of f is v + (s − 1) min(v, σₙ²)/2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,6 +127,7 @@ class _Residuals:
     of_f: Float64  # (m,): v
     noise: Float64  # (m,): σₙ²/w
     columns: Float64  # (m, 1 + p): 1, and hat functions
+    of_fit: Float64  # (m, 1 + p): the same with means of the fit of all rows
     fold: Array = field(init=False)  # (m,)
 
     def __post_init__(self) -> None:
@@ -134,33 +139,34 @@ class _Residuals:
         Of the penalties by the likelihood of unseen rows, with bounded squares.
         """
         best: tuple[float, Float64, Float64] | None = None
+        sets = np.stack([self.columns, self.of_fit])
         for penalty in PENALTIES:
             every = np.ones(len(self.fold), bool)
             whole = self._climb(every, penalty, np.zeros(self.columns.shape[1]))
-            logs = np.empty(len(self.fold))
+            logs = np.empty((2, len(self.fold)))
             for k in range(FOLDS):
                 own = self._climb(self.fold != k, penalty, whole)
-                logs[self.fold == k] = self.columns[self.fold == k] @ own
-            of_f, noise = self._variances(logs)
-            factor = self._covering(of_f, noise)
+                logs[:, self.fold == k] = sets[:, self.fold == k] @ own
+            of_f, noise = self._variances(logs)  # (2, m)
+            factor = self._covering(of_f[1], noise[1])
             if factor <= 0:
                 continue  # the variance of f is all there is
-            variance = of_f + factor * noise
-            value = float(self._losses(variance, BOUNDED).mean())
+            variances = of_f + factor * noise
+            value = float(self._losses(variances, BOUNDED).mean(axis=1).max())
             if best is None or value < best[0]:
-                best = value, variance, whole + np.log(factor) * (np.arange(len(whole)) == 0)
+                best = value, variances, whole + np.log(factor) * (np.arange(len(whole)) == 0)
         if best is None:
             return None
-        loss, variance, found = best
-        gain = self._losses(self.of_f + self.noise) - self._losses(variance)
-        if gain.mean() <= SURE * gain.std() / np.sqrt(len(gain)):
+        loss, variances, found = best
+        gain = self._losses(self.of_f + self.noise) - self._losses(variances)
+        if (gain.mean(axis=1) <= SURE * gain.std(axis=1) / np.sqrt(len(self.fold))).any():
             return None
         seen = np.add(*self._variances(self.columns @ found))
-        ratio = np.quantile(self.squares / np.stack([variance, seen]), COVERAGE, axis=1)
+        ratio = np.quantile(self.squares / np.stack([variances[1], seen]), COVERAGE, axis=1)
         return _Curves(loss, found, float(np.sqrt(ratio[0] / ratio[1])))
 
     def _variances(self, logs: Float64) -> tuple[Float64, Float64]:
-        """Of f and of the noise (m,), where these are the logarithms of its factors."""
+        """Of f and of the noise, where these are the logarithms of its factors at the rows."""
         factors = np.exp(np.clip(logs, -FARTHEST, FARTHEST))
         return self.of_f + _more_of_f(factors, self.of_f, self.noise), self.noise * factors
 
@@ -175,7 +181,7 @@ class _Residuals:
         return float(np.quantile(enough, COVERAGE, weights=share**2, method="inverted_cdf"))
 
     def _losses(self, variance: Float64, bound: float = np.inf) -> Float64:
-        """−log p (m,), less a constant."""
+        """−log p of each row, less a constant."""
         return np.asarray(np.log(variance) + np.minimum(self.squares / variance, bound)) / 2
 
     def _climb(self, some: Array, penalty: float, start: Float64) -> Float64:
@@ -217,17 +223,21 @@ def with_noise_by_inputs(process: Process, sample: Float64, n_sampled: int) -> P
     n_targets = left.residual.shape[1]
     if n_targets > MOST_TARGETS:
         return process
-    factors = _factors(sample, left)
+    means = process.mean()(sample[:, : -n_targets - 1])
+    factors = _factors(sample, left, means)
     return process if factors is None else NoisyProcess(process, factors)
 
 
-def _factors(sample: Float64, left: LeftOut) -> InputFactors | None:
-    """Curves of each target, flat where they do not pay; None where no target has any."""
+def _factors(sample: Float64, left: LeftOut, means: Float64) -> InputFactors | None:
+    """Curves of each target, flat where they do not pay; None where no target has any.
+
+    ``means`` (m, T) are those of the fit of all rows.
+    """
     n_targets = left.residual.shape[1]
     d, w = sample.shape[1] - n_targets - 1, sample[:, -1]
     inputs = sample[:, :d].T if d <= MOST_INPUTS else ()
-    several = min(MOST_KNOTS, MOST_VALUES // (len(inputs) + 1))
-    counts = (KNOTS, several) if several > 2 * KNOTS else (KNOTS,)
+    most = min(MOST_KNOTS, MOST_VALUES // (len(inputs) + 1))
+    counts = (KNOTS, most) if most > 2 * KNOTS else (KNOTS,)
     level, unseen = np.zeros(n_targets), np.ones(n_targets)
     knots = np.zeros((n_targets, len(inputs) + 1, counts[-1]))
     values = np.zeros_like(knots)
@@ -235,16 +245,20 @@ def _factors(sample: Float64, left: LeftOut) -> InputFactors | None:
         noise = left.noise[:, t] / w
         if not (noise > 0).all():
             continue
-        columns = [*inputs, sample[:, d + t] - left.residual[:, t]]
+        without = sample[:, d + t] - left.residual[:, t]
         best: tuple[_Curves, list[Float64]] | None = None
-        for count in counts:
+        for count, of_mean in itertools.product(counts, (True, False)):
+            columns = [*inputs, without] if of_mean else [*inputs]
+            fitted = [*inputs, means[:, t]] if of_mean else columns
             own = [np.unique(np.quantile(each, np.linspace(0, 1, count))) for each in columns]
-            hats = [_hats(each, at) for each, at in zip(columns, own, strict=True)]
+            if not own:
+                continue
             rows = _Residuals(
                 left.residual[:, t] ** 2,
                 left.variance[:, t],
                 noise,
-                np.hstack([np.ones((len(sample), 1)), *hats]),
+                _all_hats(columns, own),
+                _all_hats(fitted, own),
             )
             found = rows.curves()
             if found is not None and (best is None or found.loss < best[0].loss):
@@ -261,6 +275,12 @@ def _factors(sample: Float64, left: LeftOut) -> InputFactors | None:
     if not level.any():
         return None
     return InputFactors(level, knots, values, np.array([np.median(w)]), unseen)
+
+
+def _all_hats(columns: Sequence[Float64], knots: Sequence[Float64]) -> Float64:
+    """1, and the hat functions (m, 1 + p) of each column (m,)."""
+    hats = [_hats(each, at) for each, at in zip(columns, knots, strict=True)]
+    return np.hstack([np.ones((len(columns[0]), 1)), *hats])
 
 
 def _hats(column: Float64, knots: Float64) -> Float64:

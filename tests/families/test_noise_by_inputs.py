@@ -182,10 +182,29 @@ def left_out(
     return np.column_stack([x, x[:, :1] + residual, w]), LeftOut(residual, variance, noise)
 
 
+def found_in(sample: Any, left: LeftOut) -> InputFactors | None:
+    """Factors where the fit of all rows is that without each of them."""
+    count = left.residual.shape[1]
+    return _factors(sample, left, sample[:, -count - 1 : -1] - left.residual)
+
+
+@pytest.mark.parametrize(("n", "d"), [(300, 1), (2000, 3)])
+def test_the_mean_of_other_rows_tells_nothing_of_noise(n: int, d: int) -> None:
+    """It is (nȳ − yᵢ)/(n − 1) of a constant: 95 % intervals of pure noise covered .08 to .41."""
+    inside = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        x, y = rng.normal(size=(n + 500, d)), 5 + rng.normal(size=n + 500)
+        model = rs.GaussianProcessRegressor(**QUIET).fit(x[:n], y[:n])
+        mean, std = model.predict(x[n:], return_std=True)
+        inside.append(np.mean(abs(y[n:] - mean) < 1.96 * std))
+    assert min(inside) > 0.9 and 0.92 < np.mean(inside) < 0.98
+
+
 def test_one_noise_stays_one_noise() -> None:
     """A level of .1 %, 200 draws: more than two by chance are one in a thousand."""
     found = [
-        _factors(*left_out(np.random.default_rng(seed), 300, lambda x: 0 * x[:, 0]))
+        found_in(*left_out(np.random.default_rng(seed), 300, lambda x: 0 * x[:, 0]))
         for seed in range(200)
     ]
     assert sum(each is not None for each in found) <= 2
@@ -193,11 +212,11 @@ def test_one_noise_stays_one_noise() -> None:
 
 def test_weights_are_no_change_of_the_noise(rng: Any) -> None:
     w = np.where(rng.random(1000) < 0.5, 1.0, 25.0)
-    assert _factors(*left_out(rng, 1000, lambda x: 0 * x[:, 0], w=w)) is None
+    assert found_in(*left_out(rng, 1000, lambda x: 0 * x[:, 0], w=w)) is None
 
 
 def test_curves_are_those_of_the_noise(rng: Any) -> None:
-    found = _factors(*left_out(rng, 2000, lambda x: 1.5 * np.clip(x[:, 1], -2, 2)))
+    found = found_in(*left_out(rng, 2000, lambda x: 1.5 * np.clip(x[:, 1], -2, 2)))
     assert found is not None
     x = np.zeros((41, 3))
     x[:, 1] = np.linspace(-1.5, 1.5, 41)
@@ -217,14 +236,14 @@ def test_each_target_has_its_own_curves(rng: Any) -> None:
         np.hstack([left.variance, of_even.variance]),
         np.hstack([left.noise, of_even.noise]),
     )
-    found = _factors(np.column_stack([sample[:, :4], even[:, 3:]]), both)
+    found = found_in(np.column_stack([sample[:, :4], even[:, 3:]]), both)
     assert found is not None
     again = InputFactors.restored(found.arrays)
     assert again is not None
     factors = again(sample[:, :3], lambda: sample[:, 3:4] + np.zeros((1, 2)))
     assert factors[:, 1].tolist() == [1.0] * 1500
     assert factors[:, 0].std() > 0.5
-    alone = _factors(sample, left)
+    alone = found_in(sample, left)
     assert alone is not None
     np.testing.assert_array_equal(alone.values[0], found.values[0])
 
@@ -233,7 +252,7 @@ def test_a_search_ends_where_the_penalised_likelihood_has_no_slope(rng: Any) -> 
     sample, left = left_out(rng, 400, lambda x: np.sin(x[:, 0]), d=1)
     small = np.minimum(left.residual[:, 0] ** 2, 0.1)  # below the bound
     columns = np.column_stack([np.ones(400), np.abs(sample[:, 0]), sample[:, 0] > 0])
-    rows = _Residuals(small, left.variance[:, 0], left.noise[:, 0], columns)
+    rows = _Residuals(small, left.variance[:, 0], left.noise[:, 0], columns, columns)
 
     def loss(c: Any) -> float:
         q = rows.of_f + rows.noise * np.exp(columns @ c)
