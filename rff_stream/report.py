@@ -432,6 +432,8 @@ def drift_section(model: Any, groups: Mapping[Any, Moments]) -> Section:
     some = dict(list(groups.items())[-MOST_GROUPS:])
     if not _regresses(model) or gradients.has_log_link(model):  # moments do not tell its residuals
         return Section("Drift", _distances(some))
+    if not hasattr(model, "coef_"):
+        return Section("Drift", (_errors_of_samples(model, some),))
     errors = {k: group_errors(part, model.coef_, model.intercept_) for k, part in some.items()}
     rows = [[str(k), f"{e.n:,}", numbers(e.bias), numbers(e.rmse)] for k, e in errors.items()]
     caption = "Residuals of each batch under this model, from its moments: no row was read again."
@@ -516,6 +518,8 @@ def _classes(test: Assessment | None) -> Section:
 
 def _distances(groups: Mapping[Any, Moments]) -> tuple[str, ...]:
     """Each batch against all others, by its mean feature vector."""
+    if not all(isinstance(each, Moments) for each in groups.values()):
+        return (paragraph("Not known: the mean of one map tells it, and this model has several."),)
     try:
         found = drift(groups, progress=False)
     except ValueError as error:
@@ -526,6 +530,20 @@ def _distances(groups: Mapping[Any, Moments]) -> tuple[str, ...]:
     ]
     drawn = picture(partial(plot.drift, found), "Each batch compared with all others.")
     return drawn, table(["batch", "rows", "distance", "p"], rows)
+
+
+def _errors_of_samples(model: Any, groups: Mapping[Any, Any]) -> str:
+    """Residuals of the sampled rows of each batch, which the model has seen."""
+    lines, d = [], model.n_features_in_
+    predict = gradients.function_of(model)
+    for name, part in groups.items():
+        rows = part.sample.rows
+        if len(rows):
+            errors, w = rows[:, d] - predict(rows[:, :d])[:, 0], rows[:, -1]
+            bias, square = (float(np.average(each, weights=w)) for each in (errors, errors**2))
+            lines.append([str(name), f"{len(rows):,}", numbers(bias), numbers(np.sqrt(square))])
+    caption = "Residuals of sampled rows of each batch, which this model has seen; first target."
+    return table(["batch", "rows", "mean residual", "RMSE"], lines) + paragraph(caption)
 
 
 def _beside(model: Any, test: Assessment) -> str:

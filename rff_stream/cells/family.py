@@ -285,7 +285,8 @@ class CellFamily(Family):
                     kernel, before = in_metric(each, encoding, pilot.x)
                     shaped = cost_of_shape(sizes, each.shape, n_rows)
                     drawn = draw_cells(kernel, pilot, parameters, shaped, before)
-                    exact = found.left_out_error**2 < ABOVE_ROUNDING * drawn.rounding
+                    least = min(found.left_out_error**2, each.alpha)
+                    exact = least < ABOVE_ROUNDING * drawn.rounding
                     precise = exact and parameters.float64_fits
                     maps.append(drawn.in_float64() if precise else drawn)
         scales["length_scale"] = maps[0].length_scale

@@ -693,6 +693,21 @@ def test_the_search_does_not_see_where_the_targets_lie(rng):
     np.testing.assert_allclose(far.predict(X) - 1e9, near.predict(X), atol=1e-5)
 
 
+def test_columns_are_float64_where_the_kernel_needs_them() -> None:
+    """A wave beside a steep line: length-scales are long, and what is left of κ in float32 lost
+    the wave. The error was .573."""
+    rng = np.random.default_rng(0)
+    x, new = rng.uniform(-3, 3, (1600, 3)), rng.uniform(-3, 3, (1000, 3))
+
+    def f(rows):
+        return np.sin(2 * rows[:, 0]) + 0.5 * rows[:, 1] ** 2 + 5 * rows[:, 2]
+
+    y = f(x) + 0.71 * rng.normal(size=1600)
+    model = rs.KernelRidge(random_state=0, progress=False).fit(x, y)
+    assert model.features_.dtype == "float64"
+    assert np.sqrt(np.mean((model.predict(new) - f(new)) ** 2)) < 0.15
+
+
 def test_few_rows_tell_the_noise_roughly_and_intervals_are_those_of_student(rng):
     """±1.96 covered 79 % of new rows at n = 4 and 84 % at n = 10; 200 rows are calibrated."""
     x = rng.uniform(-2, 2, (210, 1))

@@ -340,3 +340,22 @@ def test_batches_of_counts_are_told_by_their_distances(rng: np.random.Generator)
     words = drift_section(model, folds).html()
     assert "distance" in words
     assert "mean residual" not in words
+
+
+def test_batches_of_cells_are_told_by_their_sampled_rows(rng: np.random.Generator) -> None:
+    """A report of the default after an update was an AttributeError: no coef_."""
+    x = rng.uniform(-2, 2, (300, 2))
+    y = np.sin(x[:, 0]) + np.repeat([0.0, 1.0], 150)
+    cells = rs.Cells(16, 1, 2)
+    model = rs.KernelRidge(features=cells, length_scale=1.0, random_state=0, progress=False)
+    model.fit(x[:150], y[:150])
+    each = {
+        name: rs.collect(model.features_, x[own], y[own], row=model.moments_.row, progress=False)
+        for name, own in {"before": slice(0, 150), "after": slice(150, 300)}.items()
+    }
+    words = drift_section(model, each).html()
+    told = re.sub("<[^>]*>", " ", words).split()
+    place = told.index("after")
+    error = y[150:] - model.predict(x[150:])
+    assert float(told[place + 2]) == pytest.approx(error.mean(), rel=1e-3)
+    assert float(told[place + 3]) == pytest.approx(np.sqrt((error**2).mean()), rel=1e-3)
