@@ -69,7 +69,8 @@ def local_posterior(
     sample if None.
 
     Squared errors of rows that helped to find p numbers of the kernel are too small by 2p/n, twice
-    the ``optimism`` p/n, or (T,) of each target (Akaike 1969): c² is larger by as much.
+    the ``optimism`` o = p/n, or (T,) of each target (Akaike 1969): c² is larger by as much. A half
+    is of errors of f at new rows: the share o/(1 + 2o) of c²σₙ² is of f, and not of the noise.
     """
     plain = LocalPosterior(
         solved=evidence.solved,
@@ -77,6 +78,7 @@ def local_posterior(
         noise_variance=evidence.noise_variance,
         power=1.0,
         inflation=np.ones(evidence.alpha.shape[1]),
+        unknown=optimism / (1 + 2 * optimism),
         near=np.zeros(evidence.alpha.shape[1]),
         far=np.zeros(evidence.alpha.shape[1]),
         cell_scale=tuple(np.ones(tree.scatter.shape) for tree in evidence.solved.trees),

@@ -85,6 +85,8 @@ class LocalPosterior:
     alike."""
     cell_scale: tuple[Float64, ...]  # of J arrays (k, T) float64: s_c² of the cells held
     gap_factor: Float64 | float = 1.0  # (T,), least factor of the deviation of f far from rows
+    unknown: Float64 | float = 0.0
+    """(T,), share of the noise that is of f: kernel and metric were found on the rows."""
     left_out_known: tuple[Float64, list[TreeMoments]] | None = None
     """The row sample that calibrated, and what trees say of it: that costs as much as a solve, and
     a choice among models asks again. Not stored."""
@@ -148,7 +150,8 @@ class LocalPosterior:
         """Mean and variances (n, T) of rows with these moments of each tree."""
         mean, variance, own, plain = self._combine(trees)
         own = self.inflation**2 * (own / self.solved.observations.copies)
-        return mean, self._factor(plain) ** 2 * variance, np.broadcast_to(own, mean.shape)
+        of_f = self._factor(plain) ** 2 * variance + self.unknown * own
+        return mean, of_f, np.broadcast_to((1 - self.unknown) * own, mean.shape)
 
     def _factor(self, plain: Float64) -> Float64:
         """Of the deviation of f (n, T), where its variance before s_c² is this."""
@@ -160,8 +163,12 @@ class LocalPosterior:
         trees = self._of_trees(x)
         variances = np.array([tree.variance for tree in trees])
         shares = tree_shares(variances, min(self.power, 1))
-        factor = self._factor((shares * variances).sum(axis=0))
-        return np.asarray(factor * np.sqrt(shares * [tree.scale for tree in trees]))
+        squares = shares * [tree.scale for tree in trees]
+        total = (squares * variances).sum(axis=0)
+        own = self.inflation**2 * (self._combine(trees)[2] / self.solved.observations.copies)
+        factor = self._factor((shares * variances).sum(axis=0)) ** 2
+        factor = factor + self.unknown * own / np.maximum(total, np.finfo(float).tiny)
+        return np.asarray(np.sqrt(factor * squares))
 
     def arrays(self) -> dict[str, Any]:
         """The posterior as named arrays, for :meth:`from_arrays`: 4·J·B·R² bytes, or twice that."""
@@ -187,6 +194,7 @@ class LocalPosterior:
             "far": self.far,
             "gap_factor": np.broadcast_to(self.gap_factor, self.inflation.shape),
             "cell_scale": np.concatenate(self.cell_scale),
+            **({"unknown": np.atleast_1d(self.unknown)} if np.any(self.unknown) else {}),
         }
 
     def __sizeof__(self) -> int:
@@ -233,6 +241,7 @@ class LocalPosterior:
             arrays.get("far", 2 * near),
             tuple(np.split(scale, ends[1:-1])),
             np.asarray(arrays.get("gap_factor", np.ones(1))),
+            np.asarray(arrays.get("unknown", np.zeros(1))),
         )
 
     def noise(self) -> Float64:

@@ -276,10 +276,9 @@ n_missing_, plan_
         NumericalWarning
             If more rows lie outside the range of the fit than chance explains.
         """
-        names = tuple(
-            f"{target}_{side}" for side in ("lower", "upper") for target in self.columns_.targets
-        )
         function = band(self._require_fit(), coverage, noise)
+        targets = self.columns_.targets
+        names = tuple(f"{target}_{side}" for side in ("lower", "upper") for target in targets)
         lower, upper = parts_of_targets(self, X, function, names, storage_options, parts=2)
         return lower, upper
 

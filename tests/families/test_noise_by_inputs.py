@@ -188,7 +188,7 @@ def found_in(sample: Any, left: LeftOut) -> InputFactors | None:
     return _factors(sample, left, sample[:, -count - 1 : -1] - left.residual)
 
 
-@pytest.mark.parametrize(("n", "d"), [(300, 1), (2000, 3)])
+@pytest.mark.parametrize(("n", "d"), [(300, 1), pytest.param(2000, 3, marks=pytest.mark.slow)])
 def test_the_mean_of_other_rows_tells_nothing_of_noise(n: int, d: int) -> None:
     """It is (nȳ − yᵢ)/(n − 1) of a constant: 95 % intervals of pure noise covered .08 to .41."""
     inside = []
