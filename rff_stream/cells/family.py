@@ -185,8 +185,13 @@ class CellProcess(CellAnswer):
 
     def covariance(self, x: Array, noise: bool) -> Float64:
         found = joint.covariance(self.posterior, x)
+        of_f, own = np.split(self.posterior.variances(x), 2, axis=1)
+        if np.any(self.posterior.unknown):  # a factor of what float32 leaves of a small variance
+            before = np.diagonal(found, axis1=1, axis2=2)
+            scale = np.sqrt(of_f.T / np.maximum(before, np.finfo(float).tiny))
+            found *= scale[:, :, None] * scale[:, None]
         if noise:
-            add_to_diagonals(found, np.split(self.posterior.variances(x), 2, axis=1)[1])
+            add_to_diagonals(found, own)
         return found
 
     def draws(self, n_samples: int, seed: int) -> RowFunction:

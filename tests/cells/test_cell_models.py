@@ -722,7 +722,7 @@ def test_f_is_not_known_better_than_the_numbers_of_its_kernel() -> None:
         inside.append(np.mean(abs(mean - x[1000:] @ slopes) < 1.96 * std))
         few = x[1000:1040]
         covariance = model.predict(few, return_cov=True, noise=False)[1]
-        np.testing.assert_allclose(np.diag(covariance), std[:40] ** 2, rtol=1e-3)  # of float32
+        np.testing.assert_allclose(np.diag(covariance), std[:40] ** 2, rtol=1e-9)
         drawn = model.sample_y(few, 400).std(axis=-1)  # a standard error of .035
         np.testing.assert_allclose(drawn, std[:40], rtol=0.18)
     assert np.mean(inside) > 0.88
