@@ -186,7 +186,9 @@ class CellProcess(CellAnswer):
     def covariance(self, x: Array, noise: bool) -> Float64:
         found = joint.covariance(self.posterior, x)
         of_f, own = np.split(self.posterior.variances(x), 2, axis=1)
-        if np.any(self.posterior.unknown):  # a factor of what float32 leaves of a small variance
+        if np.any(
+            self.posterior.unknown
+        ):  # small variances, rounded otherwise, have a large factor
             before = np.diagonal(found, axis1=1, axis2=2)
             scale = np.sqrt(of_f.T / np.maximum(before, np.finfo(float).tiny))
             found *= scale[:, :, None] * scale[:, None]

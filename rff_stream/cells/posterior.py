@@ -149,9 +149,13 @@ class LocalPosterior:
     def _calibrated(self, trees: list[TreeMoments]) -> tuple[Float64, Float64, Float64]:
         """Mean and variances (n, T) of rows with these moments of each tree."""
         mean, variance, own, plain = self._combine(trees)
-        own = self.inflation**2 * (own / self.solved.observations.copies)
+        own = self._noise(own)
         of_f = self._factor(plain) ** 2 * variance + self.unknown * own
         return mean, of_f, np.broadcast_to((1 - self.unknown) * own, mean.shape)
+
+    def _noise(self, own: Float64) -> Float64:
+        """Variance of the noise of a new row, where this is that of a row of weight 1."""
+        return np.asarray(self.inflation**2 * (own / self.solved.observations.copies))
 
     def _factor(self, plain: Float64) -> Float64:
         """Of the deviation of f (n, T), where its variance before s_c² is this."""
@@ -165,7 +169,7 @@ class LocalPosterior:
         shares = tree_shares(variances, min(self.power, 1))
         squares = shares * [tree.scale for tree in trees]
         total = (squares * variances).sum(axis=0)
-        own = self.inflation**2 * (self._combine(trees)[2] / self.solved.observations.copies)
+        own = self._noise(self._combine(trees)[2])
         factor = self._factor((shares * variances).sum(axis=0)) ** 2
         factor = factor + self.unknown * own / np.maximum(total, np.finfo(float).tiny)
         return np.asarray(np.sqrt(factor * squares))

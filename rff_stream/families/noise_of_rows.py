@@ -129,11 +129,8 @@ class NoisyProcess:
         return found
 
     def draws(self, n_samples: int, seed: int) -> RowFunction:
-        draws, mean_and_variances = (
-            self.process.draws(n_samples, seed),
-            self.process.mean_and_variances(),
-        )
-        return NoisyDraws(draws, mean_and_variances, self.factors)
+        draws = self.process.draws(n_samples, seed)
+        return NoisyDraws(draws, self.process.mean_and_variances(), self.factors)
 
     def leave_one_out(self, sample: Float64) -> Float64:
         return self.process.leave_one_out(sample)

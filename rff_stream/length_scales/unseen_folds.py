@@ -69,7 +69,10 @@ def errors_of_searches(
 
 
 def numbers_told(rows: RowWindow, found: MapChoice, search: SearchOf) -> Float64 | None:
-    """p (T,) of a search in these rows; None where Akaike's rule need not be checked, or cannot."""
+    """p (T,) as searches without folds of these rows tell it.
+
+    None where p is counted: it is small, rows are many, or no budget is left.
+    """
     budget, n, fold = found.budget, len(rows.x), folds_of(rows.x)
     if not found.n_free or n > ONE_SET or budget is None:
         return None
