@@ -185,14 +185,8 @@ class CellProcess(CellAnswer):
 
     def covariance(self, x: Array, noise: bool) -> Float64:
         found = joint.covariance(self.posterior, x)
-        of_f, own = np.split(self.posterior.variances(x), 2, axis=1)
-        if np.any(
-            self.posterior.unknown
-        ):  # small variances, rounded otherwise, have a large factor
-            before = np.diagonal(found, axis1=1, axis2=2)
-            scale = np.sqrt(of_f.T / np.maximum(before, np.finfo(float).tiny))
-            found *= scale[:, :, None] * scale[:, None]
         if noise:
+            own = np.split(self.posterior.variances(x), 2, axis=1)[1]
             add_to_diagonals(found, own)
         return found
 

@@ -79,6 +79,11 @@ def covariance(posterior: LocalPosterior, x: Array) -> Float64:
                     term *= side[some, None]
                     term *= side
                     found[target, places[some, None], places] += term
+    if np.any(posterior.unknown):  # loadings are large where variances are small: they round
+        of_f = posterior.variances(x)[:, : len(found)].T
+        before = np.diagonal(found, axis1=1, axis2=2)
+        scale = np.sqrt(of_f / np.maximum(before, np.finfo(float).tiny))
+        found *= scale[:, :, None] * scale[:, None]
     return found
 
 

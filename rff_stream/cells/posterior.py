@@ -168,11 +168,8 @@ class LocalPosterior:
         variances = np.array([tree.variance for tree in trees])
         shares = tree_shares(variances, min(self.power, 1))
         squares = shares * [tree.scale for tree in trees]
-        total = (squares * variances).sum(axis=0)
-        own = self._noise(self._combine(trees)[2])
-        factor = self._factor((shares * variances).sum(axis=0)) ** 2
-        factor = factor + self.unknown * own / np.maximum(total, np.finfo(float).tiny)
-        return np.asarray(np.sqrt(factor * squares))
+        total = np.maximum((squares * variances).sum(axis=0), np.finfo(float).tiny)
+        return np.asarray(np.sqrt(squares * (self._calibrated(trees)[1] / total)))
 
     def arrays(self) -> dict[str, Any]:
         """The posterior as named arrays, for :meth:`from_arrays`: 4·J·B·R² bytes, or twice that."""
