@@ -179,9 +179,9 @@ class Posterior:
         is right, leave-one-out residuals r have E rᵢrⱼ = −σₙ²cᵢⱼ/((1 − hᵢ)(1 − hⱼ)), with c the
         form of :meth:`variance` for two rows. The excess of this product over the three nearest
         neighbours is not noise. The misfit is its mean, if above 0, plus one standard error, so
-        that intervals have their coverage; at most σₙ². If the standard error is above the mean
-        variance of f (many rows, of which few are sampled), only an excess of 2 standard errors
-        counts; otherwise sampling errors would make wide intervals.
+        that intervals have their coverage; at most the noise of a typical row. If the standard
+        error is above the mean variance of f (many rows, of which few are sampled), only an excess
+        of 2 standard errors counts; otherwise sampling errors would make wide intervals.
 
         2mR² flops. Neighbours in a sample are further away than those among all rows, so this is a
         lower bound of the misfit.
@@ -194,6 +194,7 @@ class Posterior:
             return np.zeros(t)
         Z, x, y, w = Z[first], x[first], np.asarray(y)[first], w[first] * self.copies
         rotated, found = (Z - self.feature_mean) @ self.rotation, np.zeros(t)
+        typical = float(np.exp(np.log(w).mean()))
         residual, near = y - self.mean(Z), nearest(x, NEAREST)
         for k in range(t):
             inverse = 1 / (self.eigenvalues + self.alpha[k])
@@ -206,7 +207,8 @@ class Posterior:
             excess /= NEAREST
             mean, error = float(excess.mean()), float(excess.std() / np.sqrt(len(x)))
             least = SURE * error if error > variance else 0.0
-            found[k] = min(mean + error, float(self.noise_variance[k])) if mean > least else 0.0
+            most = float(self.noise_variance[k]) / typical
+            found[k] = min(mean + error, most) if mean > least else 0.0
         return found
 
     def leave_one_out(self, Z: Array, y: Array, weights: Array | None = None) -> Float64:

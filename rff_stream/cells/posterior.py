@@ -86,7 +86,8 @@ class LocalPosterior:
     cell_scale: tuple[Float64, ...]  # of J arrays (k, T) float64: s_c² of the cells held
     gap_factor: Float64 | float = 1.0  # (T,), least factor of the deviation of f far from rows
     unknown: Float64 | float = 0.0
-    """(T,), share of the noise that is of f: kernel and metric were found on the rows."""
+    """(T,), share of the noise of a typical row that is of f: kernel and metric were found on the
+    rows."""
     left_out_known: tuple[Float64, list[TreeMoments]] | None = None
     """The row sample that calibrated, and what trees say of it: that costs as much as a solve, and
     a choice among models asks again. Not stored."""
@@ -149,13 +150,10 @@ class LocalPosterior:
     def _calibrated(self, trees: list[TreeMoments]) -> tuple[Float64, Float64, Float64]:
         """Mean and variances (n, T) of rows with these moments of each tree."""
         mean, variance, own, plain = self._combine(trees)
-        own = self._noise(own)
-        of_f = self._factor(plain) ** 2 * variance + self.unknown * own
-        return mean, of_f, np.broadcast_to((1 - self.unknown) * own, mean.shape)
-
-    def _noise(self, own: Float64) -> Float64:
-        """Variance of the noise of a new row, where this is that of a row of weight 1."""
-        return np.asarray(self.inflation**2 * (own / self.solved.observations.copies))
+        own, counted = self.inflation**2 * own, self.solved.observations
+        of_f = self._factor(plain) ** 2 * variance + self.unknown * own / counted.typical_weight
+        noise = (1 - self.unknown) * own / counted.copies
+        return mean, of_f, np.broadcast_to(noise, mean.shape)
 
     def _factor(self, plain: Float64) -> Float64:
         """Of the deviation of f (n, T), where its variance before s_c² is this."""

@@ -51,7 +51,7 @@ from rff_stream.families.protocol import (
 )
 from rff_stream.leaf_layout import n_rows_of
 from rff_stream.moments import AugmentedRow
-from rff_stream.moments.copies import sample_without_copies
+from rff_stream.moments.copies import sample_without_copies, weights_of_single_copies
 from rff_stream.pilot import Pilot
 from rff_stream.planning import PlanRequest, fits, plan_for
 from rff_stream.predictors import StackedDraws, StackedMean, StackedVariances, stacked_loadings
@@ -348,7 +348,8 @@ class ChoiceFamily(Family):
         if len(answer.processes) == 1 or len(sample) < FEWEST_CALIBRATING:
             return answer
         both = answer._mean_of([left_out[i] for i in answer.processes])
-        return replace(answer, noise_factor=noise_factor(both.residual, both.variance, both.noise))
+        noise = both.noise / weights_of_single_copies(total)[:, None]
+        return replace(answer, noise_factor=noise_factor(both.residual, both.variance, noise))
 
     def restore(self, stored: StoredAnswer, *, variances: bool) -> ChoiceAnswer:
         arrays, plain = stored.arrays, stored.plain["choice"]

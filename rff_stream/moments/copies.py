@@ -403,6 +403,11 @@ class Observations:
         log_weight = float(np.average(np.log(w[first] * each), weights=share))
         return cls(count, count * log_weight, n / count)
 
+    @property
+    def typical_weight(self) -> float:
+        """The geometric mean of their weights."""
+        return float(np.exp(self.log_weight / max(self.n, 1)))
+
     def part(self, n_rows: int) -> Self:
         """Of so many of the rows; Σ log w, which is the same for every penalty, stays."""
         return replace(self, n=max(round(n_rows / self.copies), 1))

@@ -247,6 +247,35 @@ def test_an_observation_is_one_of_weight_1(rows: Any) -> None:
     assert model.noise_variance_ == pytest.approx(0.09, rel=5 * np.sqrt(2 / len(X)))
 
 
+@pytest.mark.parametrize(
+    ("n", "features"),
+    [
+        (60, "auto"),
+        (250, "auto"),
+        (250, "local"),
+        (250, rs.Candidates(("whole", "local"))),
+        (250, rs.Grid(modes=(8, 8))),
+        (250, "whole"),
+    ],
+)
+def test_f_is_known_as_well_in_any_unit_of_weights(n: int, features: Any, rng: Any) -> None:
+    """Its deviation grew with the root of the unit, as if a row of weight 1 were a typical one."""
+    X, w = rng.uniform(-2, 2, (n, 2)), np.exp(rng.normal(0, 1, n))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] ** 2 / 2 + 0.2 / np.sqrt(w) * rng.standard_normal(n)
+    options: Any = {"random_state": 0, "progress": False, "features": features}
+    fits = [
+        rs.GaussianProcessRegressor(**options).fit(X, y, sample_weight=unit * w)
+        for unit in (1.0, 1024.0, 1 / 1024)
+    ]
+    of_f = [fit.predict(X, return_std=True, noise=False)[1] for fit in fits]
+    of_y = [fit.predict(X, return_std=True)[1] for fit in fits]
+    for at, unit in ((1, 1024.0), (2, 1 / 1024)):
+        np.testing.assert_allclose(of_f[at], of_f[0], rtol=0.02)
+        if features != "whole":  # misfit, which no weight makes smaller, is in the noise there
+            noise = np.sqrt((of_y[at] ** 2 - of_f[at] ** 2) / unit)
+            np.testing.assert_allclose(noise, np.sqrt(of_y[0] ** 2 - of_f[0] ** 2), rtol=0.02)
+
+
 def test_a_coverage_that_is_none_is_refused(rows: Any) -> None:
     X, y, new = rows
     model = process().fit(X, y)
