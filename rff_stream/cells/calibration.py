@@ -43,6 +43,9 @@ NEAR_SHARE, FAR_SHARE = 0.75, 0.95
 """Shares of left-out rows, ordered by their variance of f. From the first to the second, a
 factor below 1 loses its effect; beyond the second there are too few rows to estimate a gap."""
 
+LEAST_NOISE = 1e-3
+"""Of the variance of a noise, relative to what one factor for noise and f would leave of it."""
+
 FEWEST_FREEDOM, MOST_FREEDOM = 1.0, 1e6
 """Bounds of ν. At the upper one every cell has the variances of its tree."""
 
@@ -61,7 +64,8 @@ def local_posterior(
     within .5 % of the least: beside rows all trees know as much, and in a gap the tree that knows
     most is right. The variance of y is c²σₙ² + g²v, g = c + max(b − c, 0)·far, b the gap factor,
     and c such that ±1.96 of its root cover 95 % of the left-out rows. c < 1 where trees err
-    independently, as beside rows that are landmarks of some; in a gap they err alike. With fewer
+    independently, as beside rows that are landmarks of some; in a gap they err alike. Where tails
+    of the noise are heavy c is smaller for the noise than for f. With fewer
     than 100 rows weights are 1/v, and c is that of a noise that few rows tell.
 
     A row of the sample may stand for several copies, and have the sum of their weights. They share
@@ -78,6 +82,7 @@ def local_posterior(
         noise_variance=evidence.noise_variance,
         power=1.0,
         inflation=np.ones(evidence.alpha.shape[1]),
+        of_function=np.ones(evidence.alpha.shape[1]),
         unknown=optimism / (1 + 2 * optimism),
         near=np.zeros(evidence.alpha.shape[1]),
         far=np.zeros(evidence.alpha.shape[1]),
@@ -88,7 +93,8 @@ def local_posterior(
     if len(sample) < FEWEST_CALIBRATING:
         freedom = max(evidence.solved.observations.n - evidence.solved.fit_intercept, 1)
         factor = unknown_noise_factor(freedom) * np.sqrt(1 + 2 * optimism)
-        return replace(plain, inflation=plain.inflation * factor)
+        wider = plain.inflation * factor
+        return replace(plain, inflation=wider, of_function=wider)
     plain = replace(plain, cell_scale=_cell_scales(evidence))
     t, tiny = len(plain.inflation), np.finfo(float).tiny
     y, w = sample[:, -t - 1 : -1], sample[:, -1:]
@@ -102,12 +108,13 @@ def local_posterior(
     power, mean, variance, noise, reach = alike[-1]
     near, far = np.quantile(reach, (NEAR_SHARE, FAR_SHARE), axis=0)
     share = far_share(reach, near, far)
-    wanted = ((y - mean) / NORMAL) ** 2
-    needed = _needed_factor(wanted, variance, noise / counted, share, gap_factor)
+    wanted, larger = ((y - mean) / NORMAL) ** 2, np.sqrt(1 + 2 * optimism)
+    of_noise, of_function = _factors(wanted, variance, noise / counted, share, gap_factor)
     return replace(
         plain,
         power=power,
-        inflation=conformal_quantile(needed, COVERAGE) * np.sqrt(1 + 2 * optimism),
+        inflation=of_noise * larger,
+        of_function=of_function * larger,
         near=near,
         far=far,
         gap_factor=np.broadcast_to(gap_factor, near.shape),
@@ -163,6 +170,33 @@ def _needed_factor(
     below = missing / np.maximum(half + root, tiny)
     above = np.sqrt(wanted / np.maximum(variance + noise, tiny))
     return np.where(above > gap_factor, above, np.minimum(below, gap_factor))
+
+
+def _factors(
+    wanted: Float64, variance: Float64, noise: Float64, far: Float64, gap_factor: Float64 | float
+) -> tuple[Float64, Float64]:
+    """c (T,) of the deviation of the noise, and of that of f: 95 % of the rows are inside.
+
+    Of residuals with heavy tails 95 % are inside a c far below 1, and f, found by least squares, is
+    wrong by what the others add to the mean square. So that of f is the root mean square where that
+    is larger, if at most 1, what evidence says; no more than covers 95 % with hardly a noise.
+    """
+    total = variance + noise
+    squares = np.divide(NORMAL**2 * wanted, total, out=np.zeros_like(total), where=total > 0)
+    one, most = (
+        conformal_quantile(_needed_factor(wanted, variance, each, far, gap_factor), COVERAGE)
+        for each in (noise, LEAST_NOISE * noise)
+    )
+    most = np.minimum(np.minimum(np.sqrt(squares.mean(axis=0)), most), 1.0)
+    heavy = most > one
+    if not heavy.any():
+        return one, one
+    of_function = np.where(heavy, most, one)
+    own = (of_function + np.maximum(gap_factor - of_function, 0) * far) ** 2 * variance
+    rest = np.maximum(wanted - own, 0)
+    rest = np.divide(rest, noise, out=np.zeros_like(rest), where=heavy & (rest > 0))
+    of_noise = np.sqrt(np.maximum(conformal_quantile(rest, COVERAGE), LEAST_NOISE * one**2))
+    return np.where(heavy, of_noise, one), of_function
 
 
 def _cell_scales(evidence: LocalEvidence) -> tuple[Float64, ...]:

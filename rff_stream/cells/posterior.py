@@ -77,7 +77,9 @@ class LocalPosterior:
     noise_variance: Float64  # (J, T)
     power: float  # p of the weights v⁻ᵖ of trees
     inflation: Float64
-    """(T,), c: factor of standard deviations, calibrated on left-out rows; 1 without one."""
+    """(T,), c: factor of the deviation of the noise, calibrated on left-out rows; 1 without one."""
+    of_function: Float64
+    """(T,), the same of f: it is larger where the noise has heavy tails."""
     near: Float64
     far: Float64
     """(T,), quantiles (75 % and 95 % of left-out rows) of the variance of f before s_c². Between
@@ -157,7 +159,7 @@ class LocalPosterior:
 
     def _factor(self, plain: Float64) -> Float64:
         """Of the deviation of f (n, T), where its variance before s_c² is this."""
-        c = self.inflation
+        c = self.of_function
         return c + np.maximum(self.gap_factor - c, 0) * far_share(plain, self.near, self.far)
 
     def loadings(self, x: Array) -> Float64:
@@ -189,6 +191,7 @@ class LocalPosterior:
             "tree_noise": self.noise_variance,
             "power": np.array([self.power]),
             "inflation": self.inflation,
+            "of_function": self.of_function,
             "near": self.near,
             "far": self.far,
             "gap_factor": np.broadcast_to(self.gap_factor, self.inflation.shape),
@@ -236,6 +239,7 @@ class LocalPosterior:
             arrays["tree_noise"],
             float(arrays["power"][0]),
             inflation,
+            arrays.get("of_function", inflation),
             near,
             arrays.get("far", 2 * near),
             tuple(np.split(scale, ends[1:-1])),

@@ -728,6 +728,24 @@ def test_f_is_not_known_better_than_the_numbers_of_its_kernel() -> None:
     assert np.mean(inside) > 0.88
 
 
+@pytest.mark.filterwarnings("ignore:y. 1 % of the sampled rows")  # they are meant
+def test_f_is_as_unsure_as_outliers_make_it() -> None:
+    """A factor of 95 % of all y made f as sure as if 3 % of the rows were none: .2 to .5 inside."""
+    of_f, of_y = [], []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        x = rng.uniform(-2, 2, (1400, 2))
+        f = np.sin(2 * x[:, 0]) + x[:, 1]
+        y = f + np.where(rng.random(1400) < 0.03, 6.0, 0.2) * rng.normal(size=1400)
+        model = rs.GaussianProcessRegressor(rs.Gaussian(1.0), features=rs.Cells(200, 1, 1))
+        model.set_params(random_state=0, progress=False).fit(x[:400], y[:400])
+        mean, std = model.predict(x[400:], return_std=True, noise=False)
+        of_f.append(np.mean(abs(mean - f[400:]) < 1.96 * std))
+        std = model.predict(x[400:], return_std=True)[1]
+        of_y.append(np.mean(abs(mean - y[400:]) < 1.96 * std))
+    assert np.mean(of_f) > 0.85 and 0.93 < np.mean(of_y) < 0.97, (of_f, of_y)
+
+
 def test_few_rows_tell_the_noise_roughly_and_intervals_are_those_of_student(rng):
     """±1.96 covered 79 % of new rows at n = 4 and 84 % at n = 10; 200 rows are calibrated."""
     x = rng.uniform(-2, 2, (210, 1))
@@ -739,7 +757,8 @@ def test_few_rows_tell_the_noise_roughly_and_intervals_are_those_of_student(rng)
     wider *= np.sqrt(1 + 2 * told / 10)
     np.testing.assert_allclose(few.posterior_.inflation, wider, rtol=1e-4)
     std = few.predict(x[10:], return_std=True)[1]
-    plain = replace(few.posterior_, inflation=np.ones(1)).std(x[10:], noise=True)[:, 0]
+    plain = replace(few.posterior_, inflation=np.ones(1), of_function=np.ones(1))
+    plain = plain.std(x[10:], noise=True)[:, 0]
     np.testing.assert_allclose(std, wider * plain, rtol=1e-4)
     assert 0.85 < np.mean(abs(few.predict(x[10:]) - y[10:]) < 1.96 * std) <= 1
 

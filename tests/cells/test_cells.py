@@ -880,19 +880,19 @@ def test_a_factor_from_rows_beside_others_is_not_applied_in_a_gap(rng):
     moments = accumulate_cells(features, X, y, sample_rows=500)
     found = local_evidence(local_spectrum(features, moments))
     posterior = local_posterior(found, moments.sample.rows)
-    narrow = replace(posterior, inflation=np.array([0.5]))
+    narrow = replace(posterior, inflation=np.array([0.5]), of_function=np.array([0.5]))
     far, raw = np.full((1, 1), 9.0), np.sqrt(posterior.moments(np.full((1, 1), 9.0))[1])
     assert narrow.std(far) == pytest.approx(raw)
     # the noise of a row is that of rows beside others, wherever it is
     total = narrow.std(far, noise=True) ** 2 - raw**2
-    whole = replace(posterior, inflation=np.ones(1))
+    whole = replace(narrow, inflation=np.ones(1))
     assert total == pytest.approx(0.25 * (whole.std(far, noise=True) ** 2 - raw**2))
     variance = narrow.moments(X)[1]
     trees = np.array([tree.variance for tree in narrow._of_trees(X)])
     beside = trees.max(axis=0) <= narrow.near
     assert 0.5 < beside.mean() < 0.9
     assert (narrow.std(X) / np.sqrt(variance))[beside] == pytest.approx(0.5)
-    wide = replace(posterior, inflation=np.array([1.5]))
+    wide = replace(posterior, of_function=np.array([1.5]))
     assert wide.std(far) == pytest.approx(1.5 * raw)
     told = replace(narrow, gap_factor=1.2)
     assert told.std(far) == pytest.approx(1.2 * raw)
