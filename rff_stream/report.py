@@ -534,7 +534,7 @@ def _distances(groups: Mapping[Any, Moments]) -> tuple[str, ...]:
 
 def _errors_of_samples(model: Any, groups: Mapping[Any, Any]) -> str:
     """Residuals of the sampled rows of each batch, which the model has seen."""
-    lines, d = [], model.n_features_in_
+    lines, d = [], len(model.columns_.inputs)
     predict = gradients.function_of(model)
     for name, part in groups.items():
         rows = part.sample.rows

@@ -13,6 +13,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from click.testing import CliRunner
@@ -359,3 +360,16 @@ def test_batches_of_cells_are_told_by_their_sampled_rows(rng: np.random.Generato
     error = y[150:] - model.predict(x[150:])
     assert float(told[place + 2]) == pytest.approx(error.mean(), rel=1e-3)
     assert float(told[place + 3]) == pytest.approx(np.sqrt((error**2).mean()), rel=1e-3)
+
+
+def test_batches_of_rows_with_holes_and_text_are_told_too(rng: Any, tmp_path: Path) -> None:
+    """Columns were counted as the user has them: marks and levels are columns of the map."""
+    frame = pd.DataFrame({"x": rng.uniform(-2, 2, 120), "kind": rng.choice(["a", "b", "c"], 120)})
+    y = np.sin(frame.x) + (frame.kind == "a")
+    frame.loc[::10, "x"] = np.nan
+    model = rs.KernelRidge(missing_rows="indicate", random_state=0, progress=False)
+    place = tmp_path / "model.zarr"
+    model.fit(frame[:80], y[:80], batch="one").save(place, moments=True)
+    model = rs.load(place).update(frame[80:], y[80:], batch="two")
+    drift = read(report(model, place=place)).words.partition("Drift")[2]
+    assert "two" in drift and "mean residual" in drift
