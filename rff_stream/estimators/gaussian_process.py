@@ -33,6 +33,7 @@ from rff_stream.families.noise_by_inputs import InputFactors, with_noise_by_inpu
 from rff_stream.families.noise_of_rows import NoisyProcess
 from rff_stream.families.parameters import RULES, FeatureChoice, seed_of
 from rff_stream.families.protocol import Process
+from rff_stream.families.unknown_levels import UnknownLevels, with_unknown_levels
 from rff_stream.kernels import Kernel
 from rff_stream.length_scales.unseen_folds import NUMBERS_TOLD
 from rff_stream.model.checked_values import is_in_memory
@@ -451,8 +452,9 @@ def band(fitted: Fitted, coverage: float, noise: bool) -> Band:
     told = fitted.scales.get(NUMBERS_TOLD, 0.0)
     unseen = np.sqrt(1 + 2 * told / max(fitted.n_rows, 1))
     width = functools.partial(conformal_quantile, coverage=coverage, chosen=1)  # one number: α
-    if isinstance(process, NoisyProcess):
-        left, unseen = process.left_out(rows), unseen * process.factors.unseen
+    of_curves = process.unseen if isinstance(process, NoisyProcess) else None
+    if of_curves is not None:
+        left, unseen = process.left_out(rows), unseen * of_curves
         share = float(1 / np.median(rows[:, -1]))  # of the noise of weight 1: rows as fitted
         scaled = left.residual / np.sqrt(left.variance + share * left.noise)
         return Band(every, nothing, width(scaled * unseen), noise=share)
@@ -508,13 +510,17 @@ class ProcessRecipe(RegressionRecipe):
         warn_of_residuals(fitted, found, chosen=by_evidence)
         rows = different_rows(fitted)
         found = with_missing_noise(found, fitted.columns, rows)
-        if not by_evidence or not fitted.family.tells_left_out(fitted.features):
-            return found
-        return with_noise_by_inputs(found, rows, len(fitted.sampled_rows))
+        if by_evidence and fitted.family.tells_left_out(fitted.features):
+            found = with_noise_by_inputs(found, rows, len(fitted.sampled_rows))
+        return with_unknown_levels(found, fitted.columns, rows)
 
     def restore(self, fitted: Fitted, packed: Packed) -> Process:
         found: Process = fitted.family.restore(self.stored(fitted, packed), variances=True)
-        of_missing = MissingFactors.restored(fitted.columns, packed.arrays)
-        for factors in (of_missing, InputFactors.restored(packed.arrays)):
+        columns, arrays = fitted.columns, packed.arrays
+        for factors in (
+            MissingFactors.restored(columns, arrays),
+            InputFactors.restored(arrays),
+            UnknownLevels.restored(columns, arrays),
+        ):
             found = found if factors is None else NoisyProcess(found, factors)
         return found

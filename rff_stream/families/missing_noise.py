@@ -119,7 +119,7 @@ class MissingFactors:
             which[(missing == own).all(axis=1)] = place
         return np.asarray(self.factors[which])
 
-    def of_function(self, factors: Float64, of_f: Float64, noise: Float64) -> Float64:
+    def of_function(self, x: Array, factors: Float64, of_f: Float64, noise: Float64) -> Float64:
         """As it is: a row does not know its own inputs, and those around it do."""
         return of_f
 

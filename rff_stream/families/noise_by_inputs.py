@@ -94,7 +94,7 @@ class InputFactors:
             return None
         return cls(*(np.asarray(arrays[f"noise_{name}"]) for name in STORED))
 
-    def of_function(self, factors: Float64, of_f: Float64, noise: Float64) -> Float64:
+    def of_function(self, x: Array, factors: Float64, of_f: Float64, noise: Float64) -> Float64:
         """The variance (n, T) of f, which is larger where rows around are noisy."""
         return of_f + _more_of_f(factors, of_f, noise / self.weight)
 

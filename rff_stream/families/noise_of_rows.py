@@ -1,4 +1,4 @@
-"""A process whose noise is not the same for all rows."""
+"""A process whose variances are not the same for all rows."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ class NoiseFactors(Protocol):
         """T."""
 
     @property
-    def unseen(self) -> Float64:
-        """(T,): residuals over deviations of new rows, over those of rows that told the factors."""
+    def unseen(self) -> Float64 | None:
+        """(T,): residuals over deviations of new rows, over those of rows that told the factors.
+
+        None where the factors are 1.
+        """
 
     @property
     def arrays(self) -> dict[str, Array]:
@@ -33,8 +36,8 @@ class NoiseFactors(Protocol):
     def __call__(self, x: Array, mean: Callable[[], Float64]) -> Float64:
         """Factors (n, T) of rows (n, d), whose predicted means (n, T) can be asked for."""
 
-    def of_function(self, factors: Float64, of_f: Float64, noise: Float64) -> Float64:
-        """The variance (n, T) of f, which is ``of_f`` where the factors of this noise are 1."""
+    def of_function(self, x: Array, factors: Float64, of_f: Float64, noise: Float64) -> Float64:
+        """The variance (n, T) of f at rows (n, d), ``of_f`` by the process, of these factors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +63,7 @@ class NoisyVariances:
 
         factors = self.factors(x, mean)
         of_f, noise = found[:, -2 * width : -width], found[:, -width:]
-        of_f[...] = self.factors.of_function(factors, of_f, noise)
+        of_f[...] = self.factors.of_function(x, factors, of_f, noise)
         noise *= factors
         return found
 
@@ -87,14 +90,14 @@ class NoisyDraws:
     def __call__(self, x: Array) -> Float64:
         """Values (n, T·S) of rows (n, d)."""
         mean, *each = np.split(self.mean_and_variances(x), 3, axis=1)
-        scale = scale_of_f(self.factors, self.factors(x, lambda: mean), *each)
+        scale = scale_of_f(self.factors, x, lambda: mean, *each)
         apart = self.draws(x).reshape(*mean.shape, -1) - mean[:, :, None]
         return np.asarray((mean[:, :, None] + scale[:, :, None] * apart).reshape(len(x), -1))
 
 
 @dataclass(frozen=True, eq=False)
 class NoisyProcess:
-    """A process whose noise depends on the row.
+    """A process whose noise, and variance of f, depend on the row.
 
     Its methods are those of a :class:`~rff_stream.families.protocol.Process`.
     """
@@ -106,6 +109,13 @@ class NoisyProcess:
     def target_origin(self) -> Float64:
         """(T,)."""
         return np.asarray(self.process.target_origin)
+
+    @property
+    def unseen(self) -> Float64 | None:
+        """(T,), as the factors say it, and those of the process; None where all are 1."""
+        inner = self.process.unseen if isinstance(self.process, NoisyProcess) else None
+        own = self.factors.unseen
+        return inner if own is None else own * (1.0 if inner is None else inner)
 
     def mean(self) -> RowFunction:
         return self.process.mean()
@@ -122,7 +132,7 @@ class NoisyProcess:
     def covariance(self, x: Array, noise: bool) -> Float64:
         found = self.process.covariance(x, False)
         mean, *each = np.split(self.process.mean_and_variances()(x), 3, axis=1)
-        scale = scale_of_f(self.factors, self.factors(x, lambda: mean), *each).T
+        scale = scale_of_f(self.factors, x, lambda: mean, *each).T
         found *= scale[:, :, None] * scale[:, None]
         if noise:
             add_to_diagonals(found, self.variances()(x)[:, self.factors.width :])
@@ -138,8 +148,9 @@ class NoisyProcess:
     def left_out(self, sample: Float64) -> LeftOut:
         found = self.process.left_out(sample)
         d = sample.shape[1] - 1 - found.residual.shape[1]
-        own = self.factors(sample[:, :d], lambda: sample[:, d:-1] - found.residual)
-        of_f = self.factors.of_function(own, found.variance, found.noise)
+        x = sample[:, :d]
+        own = self.factors(x, lambda: sample[:, d:-1] - found.residual)
+        of_f = self.factors.of_function(x, own, found.variance, found.noise)
         return replace(found, variance=of_f, noise=own * found.noise)
 
     def state(self, tests: Sequence[Any], n_rows: int, fraction: float) -> HeldOutError:
@@ -160,7 +171,9 @@ class NoisyProcess:
         return NoisyVariances(function, self.process.mean(), self.factors)
 
 
-def scale_of_f(rule: NoiseFactors, factors: Float64, of_f: Float64, noise: Float64) -> Float64:
-    """By how much deviations (n, T) of f are larger than with one noise for all rows."""
-    own = rule.of_function(factors, of_f, noise)
+def scale_of_f(
+    rule: NoiseFactors, x: Array, mean: Callable[[], Float64], of_f: Float64, noise: Float64
+) -> Float64:
+    """By how much deviations (n, T) of f at rows (n, d) are larger than those of the process."""
+    own = rule.of_function(x, rule(x, mean), of_f, noise)
     return np.sqrt(np.divide(own, of_f, out=np.ones_like(own), where=of_f > 0))

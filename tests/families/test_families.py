@@ -95,12 +95,12 @@ def test_moments_of_cells_are_collected_too(rng: Any) -> None:
 class Halves:
     """Noise that is twice as large where the first input is positive."""
 
-    width, arrays = 2, {}
+    width, arrays, unseen = 2, {}, None
 
     def __call__(self, x: Any, mean: Any) -> Any:
         return np.where(x[:, :1] > 0, 4.0, 1.0) + 0 * mean()
 
-    def of_function(self, factors: Any, of_f: Any, noise: Any) -> Any:
+    def of_function(self, x: Any, factors: Any, of_f: Any, noise: Any) -> Any:
         return of_f + 0.1 * (factors - 1) * noise
 
 
