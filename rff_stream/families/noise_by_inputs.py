@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -128,10 +128,7 @@ class _Residuals:
     noise: Float64  # (m,): σₙ²/w
     columns: Float64  # (m, 1 + p): 1, and hat functions
     of_fit: Float64  # (m, 1 + p): the same with means of the fit of all rows
-    fold: Array = field(init=False)  # (m,)
-
-    def __post_init__(self) -> None:
-        self.fold = np.random.default_rng(0).permutation(len(self.squares)) % FOLDS
+    fold: Array  # (m,)
 
     def curves(self) -> _Curves | None:
         """With 95 % of unseen residuals inside; None where they do not pay.
@@ -238,7 +235,7 @@ def _factors(sample: Float64, left: LeftOut, means: Float64) -> InputFactors | N
     inputs = sample[:, :d].T if d <= MOST_INPUTS else ()
     most = min(MOST_KNOTS, MOST_VALUES // (len(inputs) + 1))
     counts = (KNOTS, most) if most > 2 * KNOTS else (KNOTS,)
-    level, unseen = np.zeros(n_targets), np.ones(n_targets)
+    level, unseen, fold = np.zeros(n_targets), np.ones(n_targets), _folds_of(sample[:, :-1])
     knots = np.zeros((n_targets, len(inputs) + 1, counts[-1]))
     values = np.zeros_like(knots)
     for t in range(n_targets):
@@ -259,6 +256,7 @@ def _factors(sample: Float64, left: LeftOut, means: Float64) -> InputFactors | N
                 noise,
                 _all_hats(columns, own),
                 _all_hats(fitted, own),
+                fold,
             )
             found = rows.curves()
             if found is not None and (best is None or found.loss < best[0].loss):
@@ -275,6 +273,12 @@ def _factors(sample: Float64, left: LeftOut, means: Float64) -> InputFactors | N
     if not level.any():
         return None
     return InputFactors(level, knots, values, np.array([np.median(w)]), unseen)
+
+
+def _folds_of(rows: Float64) -> Array:
+    """The fold (m,) of rows [x, y]: the same in any order of rows and in any units."""
+    fold = np.random.default_rng(0).permutation(len(rows)) % FOLDS
+    return np.asarray(fold[np.argsort(np.lexsort(rows.T[::-1]))])
 
 
 def _all_hats(columns: Sequence[Float64], knots: Sequence[Float64]) -> Float64:
