@@ -32,6 +32,7 @@ from dataclasses import replace
 import numpy as np
 
 from rff_stream._array import Float64
+from rff_stream.length_scales.budget import seconds_of_look
 from rff_stream.length_scales.candidates import Candidate
 from rff_stream.length_scales.holes import (
     FEWEST_HOLES,
@@ -45,12 +46,14 @@ from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.linear_fit import LinearFit
 from rff_stream.length_scales.map_choice import MapChoice, Trial
 from rff_stream.length_scales.metric_search import MetricSearch
-from rff_stream.length_scales.scale_search import UNUSED, ScaleSearch
+from rff_stream.length_scales.outliers import Outliers, seconds_of_outliers
+from rff_stream.length_scales.scale_search import SIZED_ROWS, UNUSED, ScaleSearch
 from rff_stream.length_scales.search import ALPHA_ROWS, JUDGED_ROWS, RowSets
 from rff_stream.length_scales.window_evidence import (
     START_ALPHA,
     MetricFit,
     RowWindow,
+    left_out_residuals,
     squared_distances,
 )
 from rff_stream.length_scales.windows import TINY, input_scale
@@ -104,8 +107,7 @@ class MapSearch(ScaleSearch, MetricSearch):
             self._keep_rows()
         self.unit = input_scale(self.rows)
         self.added_noise = self._noise_of_exact_targets()
-        first = self._first_scales()
-        self.regions = self.regions or self._regions(first.matrix)
+        first = self._first_beside_outliers()
         plain = self.rows, self.blocks, self.regions
         first = self._compare_ways_to_begin(first, plain, started, middle, targets)
         self._compare_maps(first)
@@ -120,6 +122,29 @@ class MapSearch(ScaleSearch, MetricSearch):
         if self.sizes:
             self._compare_sizes()
         return self.best
+
+    def _first_beside_outliers(self) -> MetricFit:
+        """The first length-scales, and the regions; far targets that no row tells weigh less."""
+        first, rows = self._first_scales(), self.rows
+        outliers = None
+        if self.in_rows and not self.compares_scales:
+            self.budget.spent += seconds_of_outliers(*rows.x.shape)
+            outliers = Outliers.of(rows, self.unit)
+        if outliers is not None and not self._are_told(outliers, first):
+            self.say("a few targets are far from those of all rows around: they weigh less")
+            self.bound, self.rows = outliers.bound, outliers.weighed(rows)
+            first = self._first_scales()
+        weighed, self.rows = self.rows, rows
+        self.regions = self.regions or self._regions(first.matrix)
+        self.rows = weighed
+        return first
+
+    def _are_told(self, outliers: Outliers, fit: MetricFit) -> bool:
+        """Whether a fit to some of the rows tells them where they are left out."""
+        few = np.random.default_rng(0).permutation(len(self.rows.x))[:SIZED_ROWS]
+        self.budget.spent += seconds_of_look(len(few), 0, True)
+        left = left_out_residuals(self.rows.part(few), fit)
+        return outliers.part(few).are_told(left)
 
     def _take_units(self) -> tuple[Float64, Float64]:
         """Take from rows their middle (d,), divide targets by units (T,): both are returned."""
@@ -221,7 +246,7 @@ class MapSearch(ScaleSearch, MetricSearch):
             count = min(-(-RIVAL_ROWS * len(each.x) // len(rows.x)), len(each.x))
             near.append(each.y[:count] - _near_means(each.x / unit, each.y, count))
         missed = {
-            f"{NEIGHBOURS} neighbours": np.concatenate(near),
+            f"{NEIGHBOURS} neighbours": self.bounded(np.concatenate(near)),
             "a line": self._errors_of_region_line(),
         }
         return {name: float(np.sqrt((each**2).mean())) for name, each in missed.items()}
@@ -238,7 +263,7 @@ class MapSearch(ScaleSearch, MetricSearch):
         """Errors (m, T) of a line of the rows that are compared, each left out of it."""
         rows = self._rows_compared()
         x = rows.x / input_scale(rows)
-        return _errors_of_line(x, rows.y, rows.w)
+        return self.bounded(_errors_of_line(x, rows.y, rows.w))
 
     def _compare_long_scales(self) -> None:
         """A map that is nearly a line, where a line predicts better than all maps so far.
@@ -306,7 +331,8 @@ class MapSearch(ScaleSearch, MetricSearch):
         """Errors (m, T) in each hole, kept for each map: those of larger cells are the same."""
         if found.map_key not in self._in_holes:
             self.budget.spent += seconds_of_holes(self.holes, self.rows.x.shape[1])
-            self._in_holes[found.map_key] = errors_in_holes(found.fit, self.holes)
+            errors = errors_in_holes(found.fit, self.holes)
+            self._in_holes[found.map_key] = [self.bounded(each) for each in errors]
         return self._in_holes[found.map_key]
 
     def error_in_holes(self, found: Candidate) -> float | None:

@@ -231,7 +231,8 @@ class ScaleSearch(Search):
             of_kernel = self.candidates.pop()
         line = LinearFit.of(plain[0].x, plain[0].y, plain[0].w)
         errors, own_share = self._errors_of_line(line, plain[2])
-        far = float(np.sqrt((errors**2).mean())) > LINE_WITHIN_REACH * of_kernel.error
+        error_of_line = float(np.sqrt((self.bounded(errors) ** 2).mean()))
+        far = error_of_line > LINE_WITHIN_REACH * of_kernel.error
         need = self._seconds_to_judge(len(own_share), self.shape)
         if (far and not self.first_looks) or not self.budget.allows("a line", need):
             return before

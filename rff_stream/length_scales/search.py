@@ -148,6 +148,8 @@ class Search:
     prefix: str = ""
     """Of the names of candidates: the scales of their inputs."""
     _most_evidence: float = -np.inf  # a row, of the kernels so far
+    bound: Float64 | None = None
+    """(T,): size at which errors count no more, where a few targets are far from all around."""
     weight: float = 1.0  # in the data, of a row whose weight is 1 in the search
     added_noise: Float64 | None = None
     """Deviations (T,), with signs, of the noise that windows have beside the targets."""
@@ -433,7 +435,11 @@ class Search:
         y = np.concatenate([each.y for each in self.regions])
         if self.judges is not None:
             errors, y = errors[self.judges], y[self.judges]
-        return self.errors_of(errors, y)
+        return self.errors_of(self.bounded(errors), y)
+
+    def bounded(self, errors: Float64) -> Float64:
+        """Errors (m, T) as they count."""
+        return errors if self.bound is None else np.clip(errors, -self.bound, self.bound)
 
     def _own_name(self, found: Candidate) -> str:
         """Its name without the scales of its inputs."""
