@@ -411,6 +411,7 @@ def as_stored(recipe: Recipe, fitted: Fitted, store: MomentStore) -> tuple[Fitte
     solved = solve(recipe, fitted.with_groups(groups))
     warn_if_outgrown(recipe, fitted, solved)
     warn_of_shared_columns(fitted, solved)
+    warn_of_levels_without_input(fitted, solved)
     missing = sum(int(b.labels.get("seen", b.rows)) - b.rows for b in batches)
     return replace(solved, answer_name=answer, n_missing=missing), batches
 
@@ -420,7 +421,9 @@ def add_batches(recipe: Recipe, fitted: Fitted, added: tuple[CountedBatch, ...])
     if not added:
         return fitted
     if added[0].needs_map:
-        return refit(recipe, fitted, added[0])
+        again = refit(recipe, fitted, added[0])
+        warn_of_levels_without_input(fitted, again)
+        return again
     kept = added[0].kept if len(added) == 1 else None
     assert fitted.groups is not None
     groups, ledger, apart = fitted.groups, fitted.ledger, fitted.batches
@@ -431,6 +434,7 @@ def add_batches(recipe: Recipe, fitted: Fitted, added: tuple[CountedBatch, ...])
     solved = solve(recipe, fitted.with_groups(groups))
     warn_if_outgrown(recipe, fitted, solved)
     warn_of_shared_columns(fitted, solved)
+    warn_of_levels_without_input(fitted, solved)
     return replace(solved, ledger=ledger, n_missing=missing, batches=apart, kept=kept)
 
 
@@ -471,6 +475,23 @@ def warn_of_shared_columns(before: Fitted, after: Fitted) -> None:
             f"that comes later has the mean of another one with probability {share:.0%}, which its "
             "standard deviation does not say. Fit all rows again: then each has its own column."
         )
+
+
+def warn_of_levels_without_input(before: Fitted, after: Fitted) -> None:
+    """Warn where rows first come that have none of the levels of a column, each an input."""
+    had, sample, names = before.text_columns, after.row_sample, after.columns.inputs
+    if sample is None:
+        return
+    for column in range(1, int(had.max(initial=0)) + 1):
+        none = sample[:, had == column].sum(axis=1) == 0
+        if none.any():
+            name = column_of_level(names[int(np.argmax(had == column))])
+            warn(
+                f"{none.mean():.2%} of the rows have a value of {name} by now that no row of the "
+                "fit had. All inputs made of it are 0 there: to the map these values are one, and "
+                "nearer to each level than levels are to each other, so that predictions of all "
+                "levels can be wrong. Fit all rows again: then each value has an input."
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -81,3 +81,21 @@ def test_rows_without_a_level_in_the_fit_are_known(rng: Any) -> None:
     model.fit(frame, np.where(frame["group"].isna(), 2.0, f))
     none = frame[frame["group"].isna()]
     assert model.predict(none, return_std=True, noise=False)[1].mean() < 0.1
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_an_update_says_that_a_new_level_has_no_input(
+    rng: Any, tmp_path: Path, stored: bool
+) -> None:
+    """The rows of the new one moved the predictions of all levels, without a word."""
+    frame, f = table(rng, 120, np.array([0.0, 1.0, 3.0]))
+    model = rs.KernelRidge(**QUIET).fit(frame, f, batch="one")
+    if stored:
+        model.save(tmp_path / "model.zarr", moments=True)
+        model = rs.load(tmp_path / "model.zarr")
+    more, g = table(rng, 60, np.array([0.0, 1.0, 3.0]))
+    model.update(more, g, batch="two")
+    more.loc[::2, "group"] = "new"
+    with pytest.warns(NumericalWarning, match=r"12.50% of the rows have a value of group by now"):
+        model.update(more, g, batch="three")
+    model.update(more, g, batch="four")  # once is enough
