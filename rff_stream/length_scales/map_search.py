@@ -26,6 +26,7 @@ and while there is something left of its budget.
 
 from __future__ import annotations
 
+import functools
 import time
 from dataclasses import replace
 
@@ -279,6 +280,19 @@ class MapSearch(ScaleSearch, MetricSearch):
         few = np.random.default_rng(0).permutation(len(self.rows.x))[:ALPHA_ROWS]
         self._judge(LONG, replace(fit, alpha=self._alpha_of(self.rows.part(few), fit)), started)
 
+    def least_alpha(self, best: Candidate) -> float:
+        """The α below which evidence is not followed, for rows of the data; 0 where it is right.
+
+        That of the least left-out error, where a few targets rule the evidence.
+        """
+        if LONG in best.name:
+            return best.alpha * self.weight
+        if self.bound is None:
+            return 0.0
+        rows = functools.reduce(RowWindow.joined, self.regions)
+        few = np.random.default_rng(0).permutation(len(rows.x))[:ALPHA_ROWS]
+        return self._alpha_of(rows.part(few), best.fit) * self.weight
+
     def _compare_in_holes(self) -> None:
         """Take another map where it gains more in holes than it loses at left-out rows.
 
@@ -412,5 +426,5 @@ def search_map(search: MapSearch) -> MapChoice:
     return MapChoice(
         best.kernel, best.matrix, best.shape, taken, n_rows, tuple(trials), scores, search.trend,
         search.relevant_numbers(best), best.alpha, second, search.budget, search.rivals(),
-        best.alpha * search.weight if is_long else 0.0,
+        search.least_alpha(best),
     )  # fmt: skip
