@@ -105,6 +105,13 @@ def test_p_values_are_uniform_when_nothing_changed(n: int, m: int) -> None:
 
 
 @pytest.mark.slow
+def test_the_level_is_kept_where_runs_are_short_beside_the_dependence() -> None:
+    """12 rows a run: 14 % of p-values were below .05; 21 % of eight such days had one of .05/8."""
+    found = p_values(map_of(2), lambda rng: series(rng, 200))
+    assert np.mean(found <= 0.05) <= most(0.05)
+
+
+@pytest.mark.slow
 def test_the_level_is_kept_for_dependent_rows() -> None:
     found = p_values(map_of(2), lambda rng: series(rng, 2000))
     assert kstest(found, "uniform").pvalue > 0.001
@@ -248,8 +255,9 @@ def test_the_known_change_of_the_electricity_market_is_seen(shared_data: Any) ->
     groups = buckets(x, 27, features)  # of five weeks; number 10 holds the change
     found = drift({k: groups[k] for k in range(8, 27)}, total(groups[k] for k in range(8)))
     before, after = [8, 9], [*range(11, 27)]
-    assert all(found[k].p_value > 0.01 for k in before)
-    assert all(found[k].p_value < 0.001 for k in after)
+    assert all(found[k].p_value > 0.2 for k in before)
+    assert all(found[k].p_value < 0.05 for k in after)  # days beside each other are alike
+    assert np.mean([found[k].p_value < 0.05 / len(found) for k in after]) > 0.5
     assert min(found[k].distance for k in after) > 2 * max(found[k].distance for k in before)
 
 
