@@ -125,13 +125,16 @@ class MapSearch(ScaleSearch, MetricSearch):
         return self.best
 
     def _first_beside_outliers(self) -> MetricFit:
-        """The first length-scales, and the regions; far targets that no row tells weigh less."""
+        """The first length-scales, and the regions; far targets that no row tells weigh less.
+
+        Not of heavy-tailed inputs: in units of far values others hardly differ, and tell nothing.
+        """
         first, rows = self._first_scales(), self.rows
         outliers = None
-        if self.in_rows and not self.compares_scales:
+        if self.in_rows and not self.compares_scales and self.normal_scores is None:
             self.budget.spent += seconds_of_outliers(*rows.x.shape)
             outliers = Outliers.of(rows, self.unit)
-        if outliers is not None and not self._are_told(outliers, first):
+        if outliers is not None and self._misses(outliers, first):
             self.say("a few targets are far from those of all rows around: they weigh less")
             self.bound, self.rows = outliers.bound, outliers.weighed(rows)
             first = self._first_scales()
@@ -140,12 +143,12 @@ class MapSearch(ScaleSearch, MetricSearch):
         self.rows = weighed
         return first
 
-    def _are_told(self, outliers: Outliers, fit: MetricFit) -> bool:
-        """Whether a fit to some of the rows tells them where they are left out."""
+    def _misses(self, outliers: Outliers, fit: MetricFit) -> bool:
+        """Whether a fit to some of the rows misses them where they are left out, and no worse."""
         few = np.random.default_rng(0).permutation(len(self.rows.x))[:SIZED_ROWS]
         self.budget.spent += seconds_of_look(len(few), 0, True)
         left = left_out_residuals(self.rows.part(few), fit)
-        return outliers.part(few).are_told(left)
+        return outliers.part(few).are_as_far_from(left)
 
     def _take_units(self) -> tuple[Float64, Float64]:
         """Take from rows their middle (d,), divide targets by units (T,): both are returned."""

@@ -54,6 +54,20 @@ def test_a_target_without_any_has_no_bound(rng: Any) -> None:
     assert (found.weighed(both).w < 2).sum() == far.sum()
 
 
+@pytest.mark.parametrize(
+    ("share", "expected"), [(0.6, False), (0.9, True), (1.1, True), (2, False)]
+)
+def test_they_are_as_far_from_a_fit_as_from_the_rows_around(
+    share: float, expected: bool, rng: Any
+) -> None:
+    """A fit that tells them has learnt what they are, and a poor one says nothing."""
+    rows, _ = with_outliers(waves(rng, 500), rng, 0.02, 20.0)
+    found = Outliers.of(rows, UNIT)
+    assert found is not None
+    assert found.are_as_far_from(np.sqrt(share) * found.apart) is expected
+    assert not found.are_as_far_from(np.full_like(found.apart, np.nan))
+
+
 def searched(x: Any, y: Any) -> MapSearch:
     n = len(x)
     rows, rng = RowWindow(x, y[:, None], np.ones(n)), np.random.default_rng(0)
