@@ -1,8 +1,8 @@
 """Targets that are far from those of the rows around them, and that no row around tells.
 
 Evidence takes errors for normal ones. Where a few rows have most of the squared error it finds
-length-scales so short that f goes through them: of ten fits to data with 1 % outliers of twenty
-deviations four had no noise at all, and errors of f of half its spread. So such rows weigh less
+length-scales so short that f goes through them: of twelve fits to data with 1 or 3 % outliers three
+had no noise at all, and errors of f of more than its deviation. So such rows weigh less
 while a kernel is sought, as much as at three deviations, and their errors count as bounded when
 maps are compared. What is summed and solved after the search has all rows as they are, with a
 penalty of at least the one of least left-out error.
