@@ -44,7 +44,7 @@ NEAR_SHARE, FAR_SHARE = 0.75, 0.95
 factor below 1 loses its effect; beyond the second there are too few rows to estimate a gap."""
 
 LEAST_NOISE = 1e-3
-"""Of the variance of a noise, relative to what one factor for noise and f would leave of it."""
+"""Least variance of the noise, relative to the one that a common factor of noise and f gives."""
 
 FEWEST_FREEDOM, MOST_FREEDOM = 1.0, 1e6
 """Bounds of ν. At the upper one every cell has the variances of its tree."""
