@@ -105,6 +105,10 @@ class Pilot:
         """How many of so many rows are no copies of others."""
         return max(round(n_rows * self.different), 1)
 
+    def usable(self, n_rows: int) -> int:
+        """How many of so many places hold a row that is neither missing nor a copy of another."""
+        return self.without_copies(round(n_rows * self.valid))
+
     @cached_property
     def origin(self) -> Float64:
         """Weighted mean of the inputs (d,); the median of one with far outliers."""

@@ -152,7 +152,7 @@ class CellClasses:
         self, pilot: Pilot, inputs: Sequence[str], parameters: MapParameters, plan: Plan
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         features: Any = parameters.features
-        n_rows, scales = pilot.without_copies(plan.n_rows), dict[str, Array]()
+        n_rows, scales = pilot.usable(plan.n_rows), dict[str, Array]()
         as_read = pilot  # far values not bounded, as in the sample: folds follow from values
         if not isinstance(features, LocalFeatures):
             pilot = pilot.with_bounded_inputs()

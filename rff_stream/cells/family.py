@@ -266,7 +266,7 @@ class CellFamily(Family):
         sizes = cell_cost(features, n_rows, d, parameters.planned)
         rows = max(-(-sizes.pilot_rows // PILOT_BLOCKS), PILOT_ROWS)
         pilot = reading.pilot(seed, rows=rows, cells=sizes.all_cells)
-        pilot, n_rows = pilot.with_bounded_inputs(), pilot.without_copies(n_rows)
+        pilot, n_rows = pilot.with_bounded_inputs(), pilot.usable(n_rows)
         sizes = cell_cost(features, n_rows, d, parameters.planned)
         scales: dict[str, Array] = {}
         maps: list[Any] = [features]

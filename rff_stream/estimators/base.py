@@ -617,7 +617,9 @@ def plan_of(model: Estimator, source: Source, processes: tuple[int, int] | None 
     recipe = model._recipe()
     recipe.check()
     parameters = recipe.checked_parameters(source.columns)
-    return recipe.plan(Reading(source, processes=processes), source.columns, parameters)
+    reading = Reading(source, processes=processes)
+    reading.count_partitions()
+    return recipe.plan(reading, source.columns, parameters)
 
 
 def count_in_store(

@@ -31,6 +31,10 @@ SELECTED_ROWS = 4096
 """Number of pilot rows to find if conditions select rows in some blocks only: from at least 8 of
 these blocks."""
 
+COUNTED_PARTITIONS = 8
+"""Partitions of unknown length that tell how many rows all of them have, at most: a pass over all
+of so few, and an eighth of one over 64."""
+
 PILOT_TURNS = 8
 """Largest number of times that 32 blocks are read for them; then 512 rows are enough."""
 
@@ -97,6 +101,20 @@ class Reading:
                 return found
             cost = cost.smaller()
         return plan
+
+    def count_partitions(self) -> None:
+        """Find out about how many rows there are, where partitions have unknown lengths.
+
+        The size of a map follows from it: one for many rows interpolates few.
+        """
+        source: Any = self.source
+        if source.n_rows is not None:
+            return
+        count = source.shape[0]
+        some = np.unique(np.linspace(0, count - 1, COUNTED_PARTITIONS).astype(int)).tolist()
+        leaves = [Leaf(((place, place + 1),), place << UNKNOWN_PLACES) for place in some]
+        seen = self.sum_leaves(PilotStatistic(1, 0), leaves, words="pilot").seen
+        source.partition_rows = max(-(-seen // len(some)), 1)
 
     def places(self, plan: Plan) -> int:
         """Places of rows in the whole data (or room for them), which runs are cut from."""

@@ -87,7 +87,7 @@ def neighbouring_rows(
     those of few slices tell little of the input across.
     """
     near = pilot_windows(rows, rng)
-    if reading.source.n_rows is not None and 2 * len(rows.x) >= n_rows:
+    if 2 * len(rows.x) >= n_rows:
         return near, True
     size = max(min(MOST_OF_LEAF, n_rows_of(reading.source) // (4 * WINDOWS)) // 4, PILOT_ROWS)
     boxes, *_ = pilot_boxes(reading.source, WINDOWS, size, seed)

@@ -512,7 +512,7 @@ def _look_near(
     rng = np.random.default_rng(parameters.seed)
     rows = RowWindow(pilot.x, pilot.y, pilot.w)
     with single_threaded_blas():
-        n_rows = pilot.without_copies(n_rows_of(reading.source))
+        n_rows = pilot.usable(n_rows_of(reading.source))
         blocks, _ = neighbouring_rows(reading, rows, n_rows, rng, parameters.seed)
         return fit_near_rows(blocks, rows, parameters.kernels.named, rng=rng)
 

@@ -62,6 +62,7 @@ def fit(
         data = replace(data, X=open_together(files, data.y, data.storage_options, data.inputs))
     opened, parameters = open_checked(recipe, data)
     reading = Reading(opened.source, progress=recipe.params.progress)
+    reading.count_partitions()
     plan = recipe.plan(reading, opened.columns, parameters)
     resumed = None
     if checkpoint is not None:

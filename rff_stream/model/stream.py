@@ -81,6 +81,7 @@ def stream(
     opened, parameters = open_checked(recipe, data)
     require(parameters.features, "until")
     reading = Reading(opened.source, progress=recipe.params.progress)
+    reading.count_partitions()
     plan = recipe.plan(reading, opened.columns, parameters)
     leaves = Leaves(opened.source, plan.layout)
     if len(leaves) < 2 * FEWEST_HELD:

@@ -24,7 +24,7 @@ from rff_stream.sources.rows import Filler, Rules, Slab
 from rff_stream.sources.variables import Variable, Window, Wrap, column_values, kinds_like
 
 GUESSED_ROWS = 65_536
-"""Assumed rows of a partition of unknown length."""
+"""Assumed rows of a partition of unknown length, until some partitions were counted."""
 
 PARTITION_BITS = 40
 """A row's place for hold-outs: partition · 2⁴⁰ + row."""
@@ -140,6 +140,8 @@ class BlockSource:
     dims: tuple[str, ...] = ("partitions",)
     n_rows: int | None = None
     is_lazy: bool = True
+    partition_rows: int = GUESSED_ROWS
+    """Rows of a partition, about."""
 
     def __init__(
         self,
@@ -197,9 +199,9 @@ class BlockSource:
         )
 
     def cost(self, box: Box) -> BoxCost:
-        """A guess: lengths are unknown until the blocks are computed."""
+        """An estimate: lengths are unknown until the blocks are computed."""
         partitions = box[0][1] - box[0][0]
-        rows = partitions * GUESSED_ROWS
+        rows = partitions * self.partition_rows
         return BoxCost(rows, rows * self.row_bytes, rows * self.row_bytes, partitions)
 
     def possible_places(self) -> PlacesAlong | None:

@@ -172,7 +172,8 @@ class WholeFamily(Family):
         return replace(request, search_seconds=seconds)
 
     def draw(self, reading: Reading, columns: Columns, parameters: MapParameters) -> DrawnMap:
-        pilot, n_rows = reading.pilot(parameters.seed), n_rows_of(reading.source)
+        pilot = reading.pilot(parameters.seed)
+        n_rows = round(n_rows_of(reading.source) * pilot.valid)
         searched = parameters.searched or pilot
 
         def with_trend(features: FeatureMap, plain: Pilot) -> FeatureMap:
