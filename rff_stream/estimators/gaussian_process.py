@@ -33,7 +33,7 @@ from rff_stream.families.noise_by_inputs import InputFactors, with_noise_by_inpu
 from rff_stream.families.noise_of_rows import NoisyProcess
 from rff_stream.families.parameters import RULES, FeatureChoice, seed_of
 from rff_stream.families.protocol import Process
-from rff_stream.families.unknown_levels import UnknownLevels, with_unknown_levels
+from rff_stream.families.unknown_inputs import UnknownInputs, with_unknown_inputs
 from rff_stream.kernels import Kernel
 from rff_stream.length_scales.unseen_folds import NUMBERS_TOLD
 from rff_stream.model.checked_values import is_in_memory
@@ -512,7 +512,7 @@ class ProcessRecipe(RegressionRecipe):
         found = with_missing_noise(found, fitted.columns, rows)
         if by_evidence and fitted.family.tells_left_out(fitted.features):
             found = with_noise_by_inputs(found, rows, len(fitted.sampled_rows))
-        return with_unknown_levels(found, fitted.columns, rows)
+        return with_unknown_inputs(found, fitted.columns, rows)
 
     def restore(self, fitted: Fitted, packed: Packed) -> Process:
         found: Process = fitted.family.restore(self.stored(fitted, packed), variances=True)
@@ -520,7 +520,7 @@ class ProcessRecipe(RegressionRecipe):
         for factors in (
             MissingFactors.restored(columns, arrays),
             InputFactors.restored(arrays),
-            UnknownLevels.restored(columns, arrays),
+            UnknownInputs.restored(columns, arrays),
         ):
             found = found if factors is None else NoisyProcess(found, factors)
         return found

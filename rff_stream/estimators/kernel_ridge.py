@@ -110,7 +110,7 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, Estimator):  # type: ignore[
         Whether to fit an unpenalised μ. Set False for the model of scikit-learn's KernelRidge.
     missing_rows : {"error", "drop", "indicate"}, default="error"
         "drop" leaves out rows with NaN (land, gaps); predictions of them are NaN. "indicate" takes
-        a missing input as information: the input has its median there, and if some of the rows that
+        a missing input as information: the input has its median there, and if 64 of the rows that
         are read first lack it, an input "u=missing" says where; rows without a target are left
         out. "error" refuses rows with NaN, wherever they come from and whatever they are for.
     missing_chunks : {"auto", "error", "fill"}, default="auto"

@@ -28,7 +28,13 @@ from rff_stream.sources.arrays import target_names as unnamed_targets
 from rff_stream.sources.columns import base_of
 from rff_stream.sources.container_types import is_from, is_names, is_sparse
 from rff_stream.sources.levels import column_of_level
-from rff_stream.sources.missing import fill_alike, fill_missing, without_indicators
+from rff_stream.sources.missing import (
+    FEWEST_MARKED,
+    between_values,
+    fill_alike,
+    fill_missing,
+    without_indicators,
+)
 from rff_stream.sources.protocol import Rows
 from rff_stream.sources.variables import is_loaded
 
@@ -207,8 +213,12 @@ def filled_by_pilot(source: Source) -> Source:
     pilot = Reading(source, progress=False).pilot(0)
     absent = np.isnan(pilot.x)
     there = [(x[~gone], pilot.w[~gone]) for x, gone in zip(pilot.x.T, absent.T, strict=True)]
-    medians = [float(weighted_median(x, w)) if len(x) else 0.0 for x, w in there]
-    found: Source = fill_missing(source, medians, [bool(gone.any()) for gone in absent.T])
+    marked = [bool(gone.sum() >= FEWEST_MARKED) for gone in absent.T]
+    fills = [float(weighted_median(x, w)) if len(x) else 0.0 for x, w in there]
+    for place, (x, _) in enumerate(there):
+        if len(x) and not marked[place]:
+            fills[place] = between_values(x, fills[place])
+    found: Source = fill_missing(source, fills, marked)
     return found
 
 

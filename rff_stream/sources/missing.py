@@ -1,9 +1,10 @@
 """Missing inputs that are information: a value in their place, and an input that says where.
 
-With ``missing_rows="indicate"`` an input u of numbers has its median where it is missing. If some
-of the rows that are read first have no u, an input "u=missing" is 1 where u is missing and 0
-elsewhere. A missing category or text is none of the levels. Medians and names are part of the
-columns of a fit, so later rows are filled alike.
+With ``missing_rows="indicate"`` an input u of numbers has its median where it is missing. If enough
+of the rows that are read first have no u, an input "u=missing", its mark, is 1 where u is missing
+and 0 elsewhere. Without a mark the value is one beside the median that no row has. A missing
+category or text is none of the levels. Values and names are part of the columns of a fit, so later
+rows are filled alike.
 """
 
 from __future__ import annotations
@@ -12,13 +13,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from rff_stream._array import Float64
 from rff_stream.errors import DataError
-from rff_stream.sources.levels import Indicators, LevelCodes, code_of
+from rff_stream.sources.levels import Indicators, LevelCodes, code_of, column_of_level
 from rff_stream.sources.protocol import Columns
 from rff_stream.sources.rows import Filler, IsMissing, VariableUse
 
 ENDING = "=missing"
 """The name of an input that says where another one is missing ends so."""
+
+FEWEST_MARKED = 64
+"""Rows without an input that give it a mark. Fewer say too little of what other inputs do there,
+and their noise is larger than that of rows with it: with 2 to 40 of 100 to 800 rows the error of
+such rows was up to 2.4 times that with the median alone, with 60 to 80 as large, from 150 on less
+where it tells of y that u is missing."""
 
 NO_LEVEL = float(code_of("\0missing"))
 """The number of the level of missing text, in a column of many levels."""
@@ -77,6 +87,22 @@ def fill_missing(source: Any, fills: Sequence[float], absent: Sequence[bool]) ->
     check_names(columns.inputs, names)
     filler = Filler((*uses, *added), len(both.inputs), len(columns.targets))
     return source.read_as(both, filler)
+
+
+def between_values(x: Float64, middle: float) -> float:
+    """A number beside the middle of x (m,) that is none of its values; the middle of one value."""
+    values = np.unique(x)
+    after = min(int(np.searchsorted(values, middle, side="right")), len(values) - 1)
+    return float(values[max(after - 1, 0)] / 2 + values[after] / 2)
+
+
+def unmarked(columns: Columns) -> tuple[tuple[int, float], ...]:
+    """Places of inputs of numbers without a mark, and the value where each is missing."""
+    return tuple(
+        (columns.inputs.index(name), fill)
+        for name, fill in columns.fills
+        if name not in columns.indicated and not column_of_level(name)
+    )
 
 
 def fill_alike(source: Any, fitted: Columns) -> Any:

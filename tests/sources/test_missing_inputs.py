@@ -23,6 +23,12 @@ MAP = rs.FourierFeatures.sample(rs.Gaussian(1.5), 3, 16, rng=0, dtype="float64")
 ALPHA = 0.1
 
 
+@pytest.fixture(autouse=True)
+def one_row_gives_a_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are small here."""
+    monkeypatch.setattr("rff_stream.model.input_rows.FEWEST_MARKED", 1)
+
+
 def ridge(**choices: Any) -> rs.KernelRidge:
     return rs.KernelRidge(
         features=MAP, alpha=ALPHA, missing_rows="indicate", dtype="float64", sums="float64",

@@ -99,3 +99,41 @@ def test_an_update_says_that_a_new_level_has_no_input(
     with pytest.warns(NumericalWarning, match=r"12.50% of the rows have a value of group by now"):
         model.update(more, g, batch="three")
     model.update(more, g, batch="four")  # once is enough
+
+
+@pytest.mark.parametrize("lost", [0, 24])
+def test_without_an_input_that_few_rows_lack_predictions_are_as_unsure_as_it_varies(
+    lost: int,
+) -> None:
+    """Predictions were as far as 15 deviations of y, and intervals of 95 % covered .07 to .8."""
+    rng, errors, inside = np.random.default_rng(0), [], []
+    for _ in range(2):
+        X = rng.normal(size=(1800, 3))
+        y = 2 * X[:, 0] + np.sin(2 * X[:, 2]) + 0.1 * rng.normal(size=1800)
+        X[rng.permutation(800)[:lost], 0] = np.nan
+        model = rs.GaussianProcessRegressor(missing_rows="indicate", **QUIET).fit(X[:800], y[:800])
+        known = model.predict(X[800:], return_std=True)
+        X[800:, 0] = np.nan
+        mean, std = model.predict(X[800:], return_std=True)
+        errors.append(np.sqrt(np.mean((mean - y[800:]) ** 2)))
+        inside.append(np.mean(abs(mean - y[800:]) < 1.96 * std))
+        assert np.sqrt(np.mean((known[0] - y[800:]) ** 2)) < 0.16 and np.median(known[1]) < 0.2
+        assert not model.columns_.indicated
+    assert max(errors) < 2.1  # of the best prediction without it 2
+    assert np.mean(inside) == pytest.approx(0.95, abs=0.03)
+
+
+def test_the_value_of_a_missing_number_is_one_that_no_row_has(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    X = np.column_stack([rng.integers(0, 5, 300), rng.normal(size=300), np.ones(300)])
+    y = X[:, 0] + X[:, 1]
+    model = rs.GaussianProcessRegressor(missing_rows="indicate", **QUIET).fit(X, y)
+    value = dict(model.columns_.fills)["x0"]
+    assert abs(value - np.median(X[:, 0])) == 0.5 and dict(model.columns_.fills)["x2"] == 1
+    gone = np.array([[np.nan, 0.0, 1.0], [2.0, np.nan, 1.0], [2.0, 0.0, np.nan], [2.0, 0.0, 1.0]])
+    std = model.predict(gone, return_std=True, noise=False)[1]
+    assert std[0] == pytest.approx(X[:, 0].std(), rel=0.2)
+    assert std[1] == pytest.approx(1.0, rel=0.2) and std[2:].max() < 0.1
+    model.save(tmp_path / "model.zarr")
+    again = rs.load(tmp_path / "model.zarr").predict(gone, return_std=True, noise=False)[1]
+    np.testing.assert_array_equal(again, std)
