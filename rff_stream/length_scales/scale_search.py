@@ -121,7 +121,7 @@ class ScaleSearch(Search):
         scores = self.normal_scores
         assert scores is not None
         self._judge("inputs as they are", plain, started)
-        started = time.process_time()
+        started, ard = time.process_time(), self.ard
         before = self._take_scales(scores, (self.rows, self.blocks, self.regions), middle)
         fit = self._first_scales()
         self._judge("their normal scores", fit, started)
@@ -130,7 +130,7 @@ class ScaleSearch(Search):
         far_worse = as_they_are.error > FAR_WORSE * of_scores.error
         if far_worse or self._is_better(of_scores, as_they_are):
             return fit
-        self.normal_scores = None
+        self.normal_scores, self.ard = None, ard
         self.rows, self.blocks, self.regions, self.unit = before
         return plain
 
@@ -394,7 +394,9 @@ class ScaleSearch(Search):
         as_they_are = self._scaled(windows, kernel, np.diag(1 / one))
         lead = as_they_are.log_evidence - found.log_evidence
         if lead > BEHIND * sum(len(each.x) for each in windows):
-            self.unit, self.normal_scores, self.ard = one, None, False
+            self.unit, self.ard = one, False
+            if not self.candidates and not self.first_looks:  # else rows may be scores by now
+                self.normal_scores = None
             return as_they_are
         unit = self.unit
         sets = self._sets_of_inputs(unit) if self.ard else []
