@@ -409,8 +409,10 @@ def relevance(model: Any) -> Relevance:
     scores = normal_scores_of(fitted.features)
     rows = rows if scores is None else scores(rows)
     kept, inputs = quantities(fitted.columns.inputs), fitted.columns.inputs
-    own = [inputs[j] for j in kept]
-    return sensitivity.ard_relevance(fitted.length_scale, rows[:, kept], own)
+    own, scale = [inputs[j] for j in kept], np.asarray(fitted.length_scale)
+    if scale.shape == (len(inputs),):  # levels have one where they are means
+        scale = scale[kept]
+    return sensitivity.ard_relevance(scale, rows[:, kept], own)
 
 
 def _sample_of(model: Any) -> Float64:

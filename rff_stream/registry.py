@@ -21,6 +21,7 @@ FAMILY_FOLDERS = [
     "rff_stream.cells",
     "rff_stream.grid",
     "rff_stream.choice",
+    "rff_stream.level_means",
     "rff_stream.trend",
     "rff_stream.whole",
 ]

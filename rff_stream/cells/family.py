@@ -41,6 +41,7 @@ from rff_stream.contracts import Packed, RowFunction, Slopes, Statistic
 from rff_stream.errors import warn
 from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
+from rff_stream.families.level_intercepts import coded_inputs
 from rff_stream.families.longitude import around_the_globe
 from rff_stream.families.maps import chosen_map
 from rff_stream.families.metric import behind, in_metric, matrix_of
@@ -57,7 +58,7 @@ from rff_stream.families.protocol import (
     Totals,
     family_of,
 )
-from rff_stream.families.register import beside, joined
+from rff_stream.families.register import behind_means, beside, joined
 from rff_stream.families.windows_of_pilot import (
     map_search,
     neighbouring_rows,
@@ -262,6 +263,8 @@ class CellFamily(Family):
         cannot see local scales) one for each input.
         """
         features: Any = parameters.features
+        if coded_inputs(columns.inputs):
+            return behind_means(self, reading, columns, parameters)
         seed, n_rows, d = parameters.seed, n_rows_of(reading.source), len(columns.inputs)
         sizes = cell_cost(features, n_rows, d, parameters.planned)
         rows = max(-(-sizes.pilot_rows // PILOT_BLOCKS), PILOT_ROWS)

@@ -512,7 +512,7 @@ class ProcessRecipe(RegressionRecipe):
         found = with_missing_noise(found, fitted.columns, rows)
         if by_evidence and fitted.family.tells_left_out(fitted.features):
             found = with_noise_by_inputs(found, rows, len(fitted.sampled_rows))
-        return with_unknown_inputs(found, fitted.columns, rows)
+        return with_unknown_inputs(found, fitted.columns, known_levels(fitted), rows)
 
     def restore(self, fitted: Fitted, packed: Packed) -> Process:
         found: Process = fitted.family.restore(self.stored(fitted, packed), variances=True)
@@ -520,7 +520,13 @@ class ProcessRecipe(RegressionRecipe):
         for factors in (
             MissingFactors.restored(columns, arrays),
             InputFactors.restored(arrays),
-            UnknownInputs.restored(columns, arrays),
+            UnknownInputs.restored(columns, arrays, known_levels(fitted)),
         ):
             found = found if factors is None else NoisyProcess(found, factors)
         return found
+
+
+def known_levels(fitted: Fitted) -> Mapping[int, Float64]:
+    """Numbers of the levels that have a mean, by the place of their input."""
+    found: Mapping[int, Float64] = getattr(fitted.features, "known_levels", {})
+    return found

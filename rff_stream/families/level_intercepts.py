@@ -12,11 +12,11 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy import linalg, optimize
+from scipy import linalg, optimize, sparse
 
 from rff_stream._array import Array, Float64
 from rff_stream.execution.threads import single_threaded_blas
@@ -225,42 +225,88 @@ def subtract_level_means(codes: Array, y: Float64, w: Float64) -> Float64:
 
 
 def intercept_variance(Z: Float64, codes: Array, y: Float64, w: Float64) -> float:
-    """τ²/σ_f² of highest evidence of y ~ N(μ, σ_f² ZZᵀ + τ² EEᵀ + σₙ² W⁻¹), by rows.
+    """τ²/σ_f² of highest evidence; 0 where levels say nothing: see :class:`MixedModel`."""
+    return MixedModel.of(Z, codes, y, w).variance
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MixedModel:
+    """y ~ N(μ, σ_f² ZZᵀ + τ² EEᵀ + σₙ² W⁻¹) of highest evidence, by rows.
 
     With κ = τ²/σₙ² and n_l = Σw of a level, V = W⁻¹ + κEEᵀ has
     V⁻¹ = W − Σ_l κ/(1 + κn_l) w_l w_lᵀ and log|V| = Σ_l log(1 + κn_l) + …: for each κ a small
-    system of Z, and for each α of it one sum over its eigenvalues. 0 where levels say nothing.
+    system of Z, and for each α of it one sum over its eigenvalues.
     """
-    level = np.unique(codes, return_inverse=True)[1]
-    full = np.column_stack([Z, np.full(len(Z), np.sqrt(FLAT))])
-    weighed = full * w[:, None]
-    y = y - np.average(y, axis=0, weights=w)
-    size = np.bincount(level, w)
-    sums, targets = np.zeros((len(size), full.shape[1])), np.zeros((len(size), y.shape[1]))
-    np.add.at(sums, level, weighed)
-    np.add.at(targets, level, w[:, None] * y)
-    gram, cross = weighed.T @ full, weighed.T @ y
-    square = (w[:, None] * y**2).sum(axis=0)
 
-    def best(ratio: float) -> tuple[float, float]:
-        """−2 log evidence, up to a constant, and the penalty α of least of it."""
-        share = (ratio / (1 + ratio * size))[:, None]
-        values, vectors = linalg.eigh(gram - sums.T @ (share * sums))
-        values = np.maximum(values, 0.0)
-        projected = (vectors.T @ (cross - sums.T @ (share * targets))) ** 2
-        left = square - (share * targets**2).sum(axis=0)
-        spread = len(targets.T) * np.log1p(ratio * size).sum()
+    full: Float64  # (n, R + 1): Z, and a column for the intercept of all rows
+    level: Array  # (n,)
+    y: Float64  # (n, T), less its mean
+    w: Float64  # (n,)
+    ratio: float  # κ; 0 where levels say nothing
+    alpha: float  # σₙ²/σ_f²
 
-        def loss(log_alpha: float) -> float:
-            alpha = len(y) * 10.0**log_alpha
-            misfit = left - (projected / (values[:, None] + alpha)).sum(axis=0)
-            misfit = np.maximum(misfit, 1e-12 * square + np.finfo(float).tiny)
-            logs = len(y) * np.log(misfit).sum()
-            return float(logs + y.shape[1] * np.log1p(values / alpha).sum())
+    @property
+    def variance(self) -> float:
+        """τ²/σ_f²."""
+        return self.ratio * self.alpha
 
-        found: Any = optimize.minimize_scalar(loss, bounds=LOG_PENALTIES, method="bounded")
-        return spread + found.fun, len(y) * 10.0**found.x
+    @classmethod
+    def of(cls, Z: Float64, codes: Array, y: Float64, w: Float64) -> MixedModel:
+        """For columns Z (n, R) and targets (n, T) of rows of some levels (n,)."""
+        level = np.unique(codes, return_inverse=True)[1]
+        full = np.column_stack([Z, np.full(len(Z), np.sqrt(FLAT))])
+        weighed = full * w[:, None]
+        y = y - np.average(y, axis=0, weights=w)
+        size = np.bincount(level, w)
+        sums, targets = _by_level(level, weighed), _by_level(level, w[:, None] * y)
+        gram, cross = weighed.T @ full, weighed.T @ y
+        square = (w[:, None] * y**2).sum(axis=0)
 
-    none = best(0.0)[0]
-    value, alpha, ratio = min((*best(ratio), ratio) for ratio in RATIOS)
-    return ratio * alpha if none - value > 2 * SURE else 0.0
+        def best(ratio: float) -> tuple[float, float]:
+            """−2 log evidence, up to a constant, and the penalty α of least of it."""
+            share = (ratio / (1 + ratio * size))[:, None]
+            values, vectors = linalg.eigh(gram - sums.T @ (share * sums))
+            values = np.maximum(values, 0.0)
+            projected = (vectors.T @ (cross - sums.T @ (share * targets))) ** 2
+            left = square - (share * targets**2).sum(axis=0)
+            spread = len(targets.T) * np.log1p(ratio * size).sum()
+
+            def loss(log_alpha: float) -> float:
+                alpha = len(y) * 10.0**log_alpha
+                misfit = left - (projected / (values[:, None] + alpha)).sum(axis=0)
+                misfit = np.maximum(misfit, 1e-12 * square + np.finfo(float).tiny)
+                logs = len(y) * np.log(misfit).sum()
+                return float(logs + y.shape[1] * np.log1p(values / alpha).sum())
+
+            found: Any = optimize.minimize_scalar(loss, bounds=LOG_PENALTIES, method="bounded")
+            return spread + found.fun, len(y) * 10.0**found.x
+
+        none, without = best(0.0)
+        value, alpha, ratio = min((*best(ratio), ratio) for ratio in RATIOS)
+        if not none - value > 2 * SURE:
+            alpha, ratio = without, 0.0
+        return cls(full, level, y, w, ratio, alpha)
+
+    def left_out(self) -> Float64:
+        """Residuals (n, T) of rows, each left out."""
+        share = self.ratio / (1 + self.ratio * np.bincount(self.level, self.w))
+
+        def solved(values: Float64) -> Float64:
+            """V⁻¹ times columns (n, k)."""
+            weighed = self.w[:, None] * values
+            sums = _by_level(self.level, weighed)
+            return np.asarray(weighed - self.w[:, None] * (share[:, None] * sums)[self.level])
+
+        half, of_y = solved(self.full), solved(self.y)
+        system = self.full.T @ half
+        system.flat[:: len(system) + 1] += self.alpha
+        inner = linalg.cho_solve(linalg.cho_factor(system), half.T).T
+        diagonal = self.w - share[self.level] * self.w**2 - np.einsum("nr,nr->n", inner, half)
+        return np.asarray((of_y - inner @ (self.full.T @ of_y)) / diagonal[:, None])
+
+
+def _by_level(level: Array, values: Float64) -> Float64:
+    """Sums (L, k) of columns (n, k) over the rows of each level."""
+    rows = np.arange(len(level))
+    chosen = sparse.csr_array((np.ones(len(level)), (level, rows)))
+    return np.asarray(chosen @ values)

@@ -315,6 +315,12 @@ class Family(Protocol):
         """A map for what a line leaves of the targets; None of a family that adds none."""
         return None
 
+    def draw_behind(
+        self, family: Family, reading: Reading, columns: Columns, parameters: MapParameters
+    ) -> DrawnMap | None:
+        """What a family draws for numbers in the place of many levels; None of one without such."""
+        return None
+
     def serves(self, n_inputs: int) -> bool:
         """Whether it can answer for so many inputs with the packages that are installed."""
         return True

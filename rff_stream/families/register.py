@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rff_stream.execution import Reading
 from rff_stream.families.kernel_request import AUTO, KernelRequest
 from rff_stream.families.level_intercepts import mapped_inputs, refuse_coded
 from rff_stream.families.metric import matrix_of
 from rff_stream.families.parameters import COMPETING, DEFAULT_COMPONENTS, RADIAL
-from rff_stream.families.protocol import WHOLE, ClassFamily, MapParameters, families, family_of
+from rff_stream.families.protocol import (
+    WHOLE,
+    ClassFamily,
+    DrawnMap,
+    Family,
+    MapParameters,
+    families,
+    family_of,
+)
 from rff_stream.features.linear_trend import LinearTrend
 from rff_stream.kernels import RadialKernel
 from rff_stream.length_scales.metric_search import MOST_OF_DIRECTIONS
+from rff_stream.sources import Columns
 
 
 def default_request() -> Any:
@@ -35,7 +45,7 @@ def decided(
     """Map, kernels and R, with what was left open: ``"auto"``, and no ``n_components``.
 
     The data decide on everything where neither a map nor its size is said, and on kernels,
-    length-scales and metric of cells. Beside ``coded`` levels, which have intercepts, and where one
+    length-scales and metric of cells. Beside ``coded`` levels that have intercepts, and where one
     map is asked for that may ``search``, they decide on kernel, length-scales and metric of one map
     of the whole space. Any other map is one of 2,048 columns, a Gaussian kernel and the median
     length-scale. Numbers are length-scales of a Gaussian.
@@ -72,6 +82,14 @@ def beside(features: Any, trend: LinearTrend) -> Any:
     return next(each for each in found if each is not None)
 
 
+def behind_means(
+    family: Family, reading: Reading, columns: Columns, parameters: MapParameters
+) -> DrawnMap:
+    """What a family draws for the means of levels, where columns have many."""
+    found = (each.draw_behind(family, reading, columns, parameters) for each in families())
+    return next(each for each in found if each is not None)
+
+
 def require(features: Any, ability: str, value: Any = None) -> None:
     """Refuse what the family of a map cannot do, for the value of the parameter that asks for it.
 
@@ -100,7 +118,8 @@ def check_map(parameters: MapParameters, inputs: Sequence[str]) -> None:
     """
     check_metric(parameters, len(inputs))
     family = parameters.family
-    if family.name != WHOLE:
+    takes_levels = family.name == WHOLE or hasattr(parameters.features, "known_levels")
+    if not takes_levels and parameters.features != default_request():
         refuse_coded(inputs, f"features={parameters.features!r}")
     family.check(parameters, mapped_inputs(parameters.features, inputs))
 

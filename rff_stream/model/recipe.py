@@ -200,7 +200,7 @@ class Recipe(ABC):
             metric,
             choose=self.chooses,
             search=self.searches,
-            coded=bool(coded_inputs(columns.inputs)),
+            coded=self.has_intercepts and bool(coded_inputs(columns.inputs)),
         )
         return MapParameters(
             features,
@@ -216,6 +216,11 @@ class Recipe(ABC):
             longitudes=longitudes_in(columns),
             asked_seconds=math.inf if seconds is None else seconds,
         )
+
+    @property
+    def has_intercepts(self) -> bool:
+        """Whether many levels have random intercepts; else they are means, where data decide."""
+        return not (self.chooses and self.target == "numbers")
 
     def parameters_of(self, fitted: Fitted) -> MapParameters:
         """The same, for later rows: the map is that of a fit."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -116,3 +117,12 @@ def reach_of(x: Array) -> Float64 | None:
     if not len(x):
         return None
     return column_range(x).astype(np.float64)
+
+
+def with_samples(moments: Any, change: Callable[[RowSample], RowSample]) -> Any:
+    """The same sums with another row sample, or those of several maps."""
+    members = getattr(moments, "members", None)
+    if members is not None:
+        each = (None if own is None else with_samples(own, change) for own in members)
+        return replace(moments, members=tuple(each))
+    return replace(moments, sample=change(moments.sample))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from rff_stream._array import Array, Float64
 from rff_stream.contracts import Packed, Sink, Statistic, packing_of
 from rff_stream.features.linear_trend import LinearTrend
-from rff_stream.moments.row_sample import RowSample
+from rff_stream.moments.row_sample import RowSample, with_samples
 from rff_stream.sources.protocol import Rows
 
 
@@ -45,7 +44,7 @@ class _Sink:
         self._sink.add(replace(rows, y=rows.y - self._trend(rows.x)), places)
 
     def result(self) -> Any:
-        return _with_samples(self._sink.result(), lambda _: self._sample)
+        return with_samples(self._sink.result(), lambda _: self._sample)
 
 
 def without_line(moments: Any, trend: LinearTrend) -> Any:
@@ -55,16 +54,7 @@ def without_line(moments: Any, trend: LinearTrend) -> Any:
         rows = rows_without_line(sample.rows, trend)
         return replace(sample, rows=rows, observed=sample.rows[:, :-1])
 
-    return _with_samples(moments, change)
-
-
-def _with_samples(moments: Any, change: Callable[[RowSample], RowSample]) -> Any:
-    """The same sums with another row sample, or those of several maps."""
-    members = getattr(moments, "members", None)
-    if members is not None:
-        each = (None if own is None else _with_samples(own, change) for own in members)
-        return replace(moments, members=tuple(each))
-    return replace(moments, sample=change(moments.sample))
+    return with_samples(moments, change)
 
 
 def rows_without_line(rows: Float64, trend: LinearTrend) -> Float64:

@@ -64,7 +64,7 @@ ROOMS = [
     {"store"},
     {"execution"},
     {"families"},
-    {"cells", "choice", "grid", "trend", "whole"},
+    {"cells", "choice", "grid", "level_means", "trend", "whole"},
     {"model"},
     {"estimators"},
     {"from_moments", "inspect"},

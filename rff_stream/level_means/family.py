@@ -1,0 +1,332 @@
+"""Many levels as the means of their levels, in front of the map that the data choose.
+
+A random intercept is a level's own constant; as a number, the mean of a level is an input like any
+other: it has a length-scale, a place in a metric, and what other inputs do may depend on it. Means
+are found on pilot rows before the read, and the map behind them is drawn for rows that have them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.spatial.distance import pdist
+
+from rff_stream._array import Array, Float64
+from rff_stream.answers.early_stopping import HeldOutError
+from rff_stream.contracts import Packed, RowFunction, Slopes, Statistic, for_rows
+from rff_stream.execution import Reading
+from rff_stream.execution.threads import single_threaded_blas
+from rff_stream.families.level_intercepts import COMPONENTS, MixedModel, coded_inputs
+from rff_stream.families.protocol import (
+    ONE_KERNEL,
+    WHOLE,
+    DrawnMap,
+    Family,
+    LeftOut,
+    MapParameters,
+    Process,
+    StoredAnswer,
+    SumRequest,
+    Totals,
+    family_of,
+)
+from rff_stream.features import FourierFeatures
+from rff_stream.features.composed import encode_rows
+from rff_stream.kernels import Kernel
+from rff_stream.kernels.base import length_scale_vector
+from rff_stream.length_scales.map_choice import SearchRecord
+from rff_stream.level_means.map import LevelFeatures
+from rff_stream.level_means.means import LevelMeans
+from rff_stream.level_means.statistic import LevelStatistic, rows_with_means, with_means
+from rff_stream.moments import AugmentedRow
+from rff_stream.pilot import Pilot
+from rff_stream.planning import PlanRequest
+from rff_stream.sources import Columns
+from rff_stream.sources.levels import column_of_level
+from rff_stream.sources.protocol import Source
+
+MOST_COLUMNS = 2 * COMPONENTS
+"""Columns, those of a second column of levels among them, up to which intercepts are compared."""
+
+FACTORS, FAR_WORSE, DISTANCES = (0.25, 1.0, 0.0625), 4.0, 500
+"""Length-scales with which the few columns are tried, of the median distance of so many rows. What
+was found says how inputs compare, but is long where there is hardly any noise. No other is tried
+where squared errors are so many times those of means."""
+
+REFUSES = {
+    "until": "A map of levels by their means is read to the end. Use fit without until, or "
+    "features='whole'.",
+    "with_kernel": ONE_KERNEL,
+    "refine": "refine={value} but the answer of a map of levels by their means is solved once. Use "
+    "refine=0, or features='whole'.",
+    "classes": "A map of levels by their means is for KernelRidge and GaussianProcessRegressor. "
+    "Choose another map here.",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LevelFunction:
+    """x ↦ g of x with means in the place of levels."""
+
+    function: RowFunction
+    means: LevelMeans
+
+    @property
+    def width(self) -> int:
+        """That of g."""
+        return self.function.width
+
+    def __call__(self, x: Array) -> Float64:
+        """Values (n, width) of rows (n, d)."""
+        return self.function(self.means(x))
+
+    def for_rows(self, count: int) -> LevelFunction:
+        """The same for so many rows in all, in calls of any size."""
+        return replace(self, function=for_rows(self.function, count))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LevelSlopes:
+    """x ↦ the slopes of g; 0 along a level, which is a step."""
+
+    slopes: Slopes
+    means: LevelMeans
+
+    def __call__(self, x: Array) -> Float64:
+        """(n, d, T) of rows (n, d)."""
+        found = np.array(self.slopes(self.means(x)))
+        found[:, self.means.places] = 0.0
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class LevelAnswer:
+    """The answer of a map, for rows whose levels are not means yet.
+
+    Its methods are those of a :class:`~rff_stream.families.protocol.Process`.
+    """
+
+    process: Process
+    features: LevelFeatures
+
+    @property
+    def target_origin(self) -> Float64:
+        """(T,)."""
+        return np.asarray(self.process.target_origin)
+
+    def _before(self, function: RowFunction) -> RowFunction:
+        return LevelFunction(function, self.features.means)
+
+    def _rows(self, sample: Float64) -> Float64:
+        return rows_with_means(sample, self.features.means, self.features.n_inputs)
+
+    def mean(self) -> RowFunction:
+        return self._before(self.process.mean())
+
+    def slopes(self) -> Slopes:
+        return LevelSlopes(self.process.slopes(), self.features.means)
+
+    def variances(self) -> RowFunction:
+        return self._before(self.process.variances())
+
+    def mean_and_variances(self) -> RowFunction:
+        return self._before(self.process.mean_and_variances())
+
+    def covariance(self, x: Array, noise: bool) -> Float64:
+        return self.process.covariance(self.features.means(x), noise)
+
+    def draws(self, n_samples: int, seed: int) -> RowFunction:
+        return self._before(self.process.draws(n_samples, seed))
+
+    def leave_one_out(self, sample: Float64) -> Float64:
+        return self.process.leave_one_out(self._rows(sample))
+
+    def left_out(self, sample: Float64) -> LeftOut:
+        return self.process.left_out(self._rows(sample))
+
+    def state(self, tests: Sequence[Any], n_rows: int, fraction: float) -> HeldOutError:
+        raise ValueError(REFUSES["until"])
+
+    def attributes(self, flat: bool) -> dict[str, Any]:
+        """Those of the process."""
+        return self.process.attributes(flat)
+
+    def pack(self) -> Packed:
+        """The process; the means are those of the map."""
+        return self.process.pack()
+
+    def __sizeof__(self) -> int:
+        return sys.getsizeof(self.process)
+
+
+class ReadingOfMeans:
+    """What a map is drawn from, with means in the place of levels."""
+
+    def __init__(self, reading: Reading, means: LevelMeans) -> None:
+        self.source, self._reading, self._means = reading.source, reading, means
+
+    def pilot(self, seed: int = 0, **choices: Any) -> Pilot:
+        """Pilot rows."""
+        found = self._reading.pilot(seed, **choices)
+        return replace(found, x=self._means.of_fit(found.x, found.y))
+
+    def sum_leaves(self, statistic: Statistic, leaves: Any, words: str) -> Any:
+        """The sum of a statistic of some leaves."""
+        return self._reading.sum_leaves(LevelStatistic(statistic, self._means), leaves, words)
+
+
+@dataclass(frozen=True, slots=True)
+class LevelFamily(Family):
+    """Maps behind means of levels: those of the default, where a column has many levels."""
+
+    name: ClassVar[str | None] = None
+    kinds: ClassVar[tuple[type, ...]] = (LevelFeatures,)
+    refuses: ClassVar[Mapping[str, str]] = REFUSES
+
+    def draw_behind(
+        self, family: Family, reading: Reading, columns: Columns, parameters: MapParameters
+    ) -> DrawnMap:
+        pilot = reading.pilot(parameters.seed)
+        means = LevelMeans.of(pilot.x, pilot.y, pilot.w, coded_inputs(columns.inputs))
+        drawn = _drawn(family, reading, columns, parameters, means)
+        with single_threaded_blas():
+            if not _intercepts_serve(pilot, drawn):
+                return drawn
+        whole = replace(parameters, features=WHOLE)
+        return family_of(WHOLE).draw(reading, columns, whole)
+
+    def growth(self, features: Any, n_rows: int) -> float:
+        return family_of(features.map).growth(features.map, n_rows)
+
+    def tells_left_out(self, features: Any) -> bool:
+        return family_of(features.map).tells_left_out(features.map)
+
+    def check(self, parameters: MapParameters, n_inputs: int) -> None:
+        inner: Any = parameters.features
+        family_of(inner.map).check(replace(parameters, features=inner.map), n_inputs)
+
+    def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
+        return family_of(features.map).request(features.map, n_components, source)
+
+    def foresee(self, request: PlanRequest, parameters: MapParameters, n_rows: int) -> PlanRequest:
+        inner: Any = parameters.features
+        own = replace(parameters, features=inner.map)
+        return family_of(inner.map).foresee(request, own, n_rows)
+
+    def draw(self, reading: Reading, columns: Columns, parameters: MapParameters) -> DrawnMap:
+        """A map that is given stays as it is, and so do its means."""
+        features: Any = parameters.features
+        own = replace(parameters, features=features.map)
+        return _drawn(family_of(features.map), reading, columns, own, features.means)
+
+    def row(self, features: Any, pilot: Pilot, columns: Columns) -> AugmentedRow:
+        known = replace(pilot, x=features.means.of_fit(pilot.x, pilot.y))
+        row = family_of(features.map).row(features.map, known, of_means(columns))
+        return _outer(row, features, columns)
+
+    def statistic(self, request: SumRequest) -> Statistic:
+        features = request.features
+        own = replace(request, features=features.map)
+        statistic = family_of(features.map).statistic(own)
+        width = len(request.row.inputs) + request.row.n_targets + 1
+        return LevelStatistic(statistic, features.means, width, request.sample_rows)
+
+    def zero(self, features: Any, row: AugmentedRow, order: int) -> Any:
+        return family_of(features.map).zero(features.map, row, order)
+
+    def solve(
+        self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int, variances: bool
+    ) -> LevelAnswer:
+        features, given = totals.features, totals.parameters
+        inner, d = features.map, features.n_inputs
+        groups = {
+            label: with_means(part, features.means, d) for label, part in totals.groups.items()
+        }
+        own = replace(
+            totals,
+            features=inner,
+            groups=groups,
+            total=with_means(totals.total, features.means, d),
+            parameters=None if given is None else replace(given, features=inner),
+        )
+        found = family_of(inner).solve(
+            own, alpha, fit_intercept=fit_intercept, refine=refine, variances=variances
+        )
+        return LevelAnswer(found, features)
+
+    def restore(self, stored: StoredAnswer, *, variances: bool) -> LevelAnswer:
+        features, total = stored.features, stored.total
+        if total is not None:
+            total = with_means(total, features.means, features.n_inputs)
+        own = replace(stored, features=features.map, total=total)
+        found = family_of(features.map).restore(own, variances=variances)
+        return LevelAnswer(found, features)
+
+
+def of_means(columns: Columns) -> Columns:
+    """The columns with the means of levels as numbers: "airport=*" is "mean of airport"."""
+    coded = coded_inputs(columns.inputs)
+    names = tuple(
+        f"mean of {column_of_level(name)}" if place in coded else name
+        for place, name in enumerate(columns.inputs)
+    )
+    return replace(columns, inputs=names)
+
+
+def _drawn(
+    family: Family, reading: Reading, columns: Columns, parameters: MapParameters, means: LevelMeans
+) -> DrawnMap:
+    """What a family draws for rows with these means."""
+    known: Any = ReadingOfMeans(reading, means)
+    drawn = family.draw(known, of_means(columns), parameters)
+    features: Any = LevelFeatures(drawn.features, means)
+    return DrawnMap(features, _outer(drawn.row, features, columns), drawn.scales)
+
+
+def _intercepts_serve(pilot: Pilot, drawn: DrawnMap) -> bool:
+    """Whether random intercepts predict left-out pilot rows as well as the means of levels.
+
+    A function of the other inputs by the kernel that was found, and intercepts beside it, for the
+    column of most levels. Intercepts are preferred: they grow with later rows.
+    """
+    features: Any = drawn.features
+    means, local = features.means, features.maps[0]
+    kernel, encoding = getattr(local, "kernel", None), getattr(local, "encoding", None)
+    if not isinstance(kernel, Kernel) or "choice" not in drawn.scales:
+        return False
+    x = pilot.x.copy()
+    x[:, means.places] = 0.0
+    z = encode_rows(encoding, x)
+    z = z / length_scale_vector(kernel, z.shape[1])
+    few, kernel = z[:DISTANCES], kernel.with_length_scale(1.0)
+    z = z / max(float(np.median(pdist(few))), np.finfo(float).tiny)
+    *others, last = sorted(means.known, key=lambda place: len(means.known[place]))
+    beside = [pilot.x[:, [place]] == np.unique(pilot.x[:, place]) for place in others]
+    if COMPONENTS + sum(each.shape[1] for each in beside) > MOST_COLUMNS:
+        return False
+    record = SearchRecord.of(drawn.scales["choice"])
+    error = dict(zip(record.names, record.errors, strict=True))[record.taken]
+    spread = np.where(pilot.y.std(axis=0) > 0, pilot.y.std(axis=0), 1.0)
+    for factor in FACTORS:
+        columns = FourierFeatures.sample(kernel, z.shape[1], COMPONENTS, rng=0)
+        Z = np.asarray(columns(z / factor) * np.sqrt(columns.prior()), np.float64)
+        model = MixedModel.of(np.column_stack([Z, *beside]), pilot.x[:, last], pilot.y, pilot.w)
+        left = np.average(((model.left_out() / spread) ** 2).mean(axis=1), weights=pilot.w)
+        if left <= error**2:
+            return True
+        if left > FAR_WORSE * error**2:
+            return False
+    return False
+
+
+def _outer(row: AugmentedRow, features: LevelFeatures, columns: Columns) -> AugmentedRow:
+    """A row of the sums, whose inputs are those that were read."""
+    return replace(row, inputs=columns.inputs, map_fingerprint=features.fingerprint)
+
+
+FAMILY = LevelFamily()
+"""A map behind the means of levels."""
