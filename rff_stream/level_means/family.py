@@ -38,16 +38,21 @@ from rff_stream.features import FourierFeatures
 from rff_stream.features.composed import encode_rows
 from rff_stream.kernels import Kernel
 from rff_stream.kernels.base import length_scale_vector
+from rff_stream.leaf_layout import n_rows_of
 from rff_stream.length_scales.map_choice import SearchRecord
 from rff_stream.level_means.map import LevelFeatures
 from rff_stream.level_means.means import LevelMeans
 from rff_stream.level_means.statistic import LevelStatistic, rows_with_means, with_means
 from rff_stream.moments import AugmentedRow
-from rff_stream.pilot import Pilot
+from rff_stream.pilot import PILOT_BLOCKS, Pilot
 from rff_stream.planning import PlanRequest
 from rff_stream.sources import Columns
 from rff_stream.sources.levels import column_of_level
 from rff_stream.sources.protocol import Source
+
+ROWS_A_LEVEL, MOST_ROWS = 64, 2**16
+"""Rows a level that tell its mean: its error is then an eighth of the noise. And rows at most: the
+columns of the other inputs are then 64 MiB."""
 
 MOST_COLUMNS = 2 * COMPONENTS
 """Columns, those of a second column of levels among them, up to which intercepts are compared."""
@@ -190,8 +195,9 @@ class LevelFamily(Family):
     def draw_behind(
         self, family: Family, reading: Reading, columns: Columns, parameters: MapParameters
     ) -> DrawnMap:
-        pilot = reading.pilot(parameters.seed)
-        means = LevelMeans.of(pilot.x, pilot.y, pilot.w, coded_inputs(columns.inputs))
+        pilot, coded = reading.pilot(parameters.seed), coded_inputs(columns.inputs)
+        with single_threaded_blas():
+            means = LevelMeans.of(*_rows_of_means(reading, pilot, coded, parameters.seed), coded)
         drawn = _drawn(family, reading, columns, parameters, means)
         with single_threaded_blas():
             if not _intercepts_serve(pilot, drawn):
@@ -275,6 +281,17 @@ def of_means(columns: Columns) -> Columns:
         for place, name in enumerate(columns.inputs)
     )
     return replace(columns, inputs=names)
+
+
+def _rows_of_means(
+    reading: Reading, pilot: Pilot, coded: Sequence[int], seed: int
+) -> tuple[Float64, Float64, Float64]:
+    """x, y and w of the rows that tell means: the pilot's, or more where levels are many."""
+    n_levels = max(len(np.unique(pilot.x[:, place])) for place in coded)
+    wanted = min(ROWS_A_LEVEL * n_levels, MOST_ROWS)
+    if wanted > len(pilot.x) and len(pilot.x) < pilot.usable(n_rows_of(reading.source)):
+        pilot = reading.pilot(seed, rows=-(-wanted // PILOT_BLOCKS))
+    return pilot.x, pilot.y, pilot.w
 
 
 def _drawn(

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+from scipy import linalg
 
 from rff_stream._array import Array, Float64
 from rff_stream.features import FourierFeatures
@@ -33,7 +34,7 @@ equal inputs and a few targets the fold would tell the target; a level then has 
 MOST_LEVELS = 4096
 """Most levels of a column that have a mean: the most frequent ones."""
 
-COLUMNS, ROWS_A_COLUMN = 256, 8
+COLUMNS, ROWS_A_COLUMN = 128, 8
 """R of the map by which other inputs are taken from the targets, and rows that a column needs."""
 
 ROUNDS = 3
@@ -125,6 +126,7 @@ class _Others:
 
     Z: Float64  # (n, R), less their means
     w: Float64  # (n,)
+    factor: Any  # of ZᵀWZ with the penalty
 
     @classmethod
     def of(cls, x: Float64, w: Float64) -> _Others:
@@ -135,14 +137,16 @@ class _Others:
         if size and u.shape[1]:
             kernel = Gaussian(float(np.sqrt(u.shape[1])))
             Z = np.column_stack([u, FourierFeatures.sample(kernel, u.shape[1], size, rng=0)(u)])
-        return cls(Z - np.average(Z, axis=0, weights=w) if Z.size else Z, w)
+        Z = Z - np.average(Z, axis=0, weights=w) if Z.size else Z
+        gram = (Z * w[:, None]).T @ Z
+        gram.flat[:: len(gram) + 1] += RIDGE * w.sum()
+        return cls(Z, w, linalg.cho_factor(gram) if Z.size else None)
 
     def fitted(self, y: Float64) -> Float64:
         """Values (n, T) at the rows."""
-        weighed = self.Z * self.w[:, None]
-        gram = weighed.T @ self.Z
-        gram.flat[:: len(gram) + 1] += RIDGE * self.w.sum()
-        return np.asarray(self.Z @ np.linalg.solve(gram, weighed.T @ y))
+        if self.factor is None:
+            return np.zeros_like(y)
+        return np.asarray(self.Z @ linalg.cho_solve(self.factor, self.Z.T @ (self.w[:, None] * y)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
