@@ -37,9 +37,11 @@ from rff_stream.cells.spectrum import local_spectrum
 from rff_stream.cells.statistic import CellStatistic
 from rff_stream.contracts import RowFunction, Slopes, Statistic
 from rff_stream.execution.threads import single_threaded_blas
+from rff_stream.families.level_intercepts import coded_inputs
 from rff_stream.families.longitude import around_the_globe
 from rff_stream.families.metric import behind, in_metric, matrix_of
 from rff_stream.families.protocol import Descended, LossRequest, MapParameters, SumRequest, Totals
+from rff_stream.families.register import classes_behind_means
 from rff_stream.families.windows_of_pilot import map_search, pilot_windows, searched_rows
 from rff_stream.features import FeatureMap
 from rff_stream.features.composed import encode_rows, periods_of
@@ -152,6 +154,8 @@ class CellClasses:
         self, pilot: Pilot, inputs: Sequence[str], parameters: MapParameters, plan: Plan
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         features: Any = parameters.features
+        if coded_inputs(inputs):
+            return classes_behind_means(self, pilot, inputs, parameters, plan)
         n_rows, scales = pilot.usable(plan.n_rows), dict[str, Array]()
         as_read = pilot  # far values not bounded, as in the sample: folds follow from values
         if not isinstance(features, LocalFeatures):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rff_stream._array import Array
 from rff_stream.execution import Reading
 from rff_stream.families.kernel_request import AUTO, KernelRequest
 from rff_stream.families.level_intercepts import mapped_inputs, refuse_coded
@@ -19,9 +20,12 @@ from rff_stream.families.protocol import (
     families,
     family_of,
 )
+from rff_stream.features import FeatureMap
 from rff_stream.features.linear_trend import LinearTrend
 from rff_stream.kernels import RadialKernel
 from rff_stream.length_scales.metric_search import MOST_OF_DIRECTIONS
+from rff_stream.pilot import Pilot
+from rff_stream.planning import Plan
 from rff_stream.sources import Columns
 
 
@@ -88,6 +92,16 @@ def behind_means(
     """What a family draws for the means of levels, where columns have many."""
     found = (each.draw_behind(family, reading, columns, parameters) for each in families())
     return next(each for each in found if each is not None)
+
+
+def classes_behind_means(
+    family: ClassFamily, pilot: Pilot, inputs: Sequence[str], parameters: MapParameters, plan: Plan
+) -> tuple[FeatureMap, Mapping[str, Array]]:
+    """The same for classes."""
+    several = (getattr(each.classes, "draw_behind", None) for each in families())
+    draw: Any = next(each for each in several if each is not None)
+    found: tuple[FeatureMap, Mapping[str, Array]] = draw(family, pilot, inputs, parameters, plan)
+    return found
 
 
 def require(features: Any, ability: str, value: Any = None) -> None:

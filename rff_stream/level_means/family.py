@@ -13,17 +13,17 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.spatial.distance import pdist
 
 from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import HeldOutError
-from rff_stream.contracts import Packed, RowFunction, Slopes, Statistic, for_rows
+from rff_stream.contracts import Packed, RowFunction, Slopes, Statistic
 from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
-from rff_stream.families.level_intercepts import COMPONENTS, MixedModel, coded_inputs
+from rff_stream.families.level_intercepts import coded_inputs
 from rff_stream.families.protocol import (
     ONE_KERNEL,
     WHOLE,
+    ClassFamily,
     DrawnMap,
     Family,
     LeftOut,
@@ -34,12 +34,10 @@ from rff_stream.families.protocol import (
     Totals,
     family_of,
 )
-from rff_stream.features import FourierFeatures
-from rff_stream.features.composed import encode_rows
-from rff_stream.kernels import Kernel
-from rff_stream.kernels.base import length_scale_vector
 from rff_stream.leaf_layout import n_rows_of
-from rff_stream.length_scales.map_choice import SearchRecord
+from rff_stream.level_means.classes import LevelClasses
+from rff_stream.level_means.comparison import intercepts_serve
+from rff_stream.level_means.functions import LevelFunction, LevelSlopes
 from rff_stream.level_means.map import LevelFeatures
 from rff_stream.level_means.means import LevelMeans
 from rff_stream.level_means.statistic import LevelStatistic, rows_with_means, with_means
@@ -54,58 +52,13 @@ ROWS_A_LEVEL, MOST_ROWS = 64, 2**16
 """Rows a level that tell its mean: its error is then an eighth of the noise. And rows at most: the
 columns of the other inputs are then 64 MiB."""
 
-MOST_COLUMNS = 2 * COMPONENTS
-"""Columns, those of a second column of levels among them, up to which intercepts are compared."""
-
-FACTORS, FAR_WORSE, DISTANCES = (0.25, 1.0, 0.0625), 4.0, 500
-"""Length-scales with which the few columns are tried, of the median distance of so many rows. What
-was found says how inputs compare, but is long where there is hardly any noise. No other is tried
-where squared errors are so many times those of means."""
-
 REFUSES = {
     "until": "A map of levels by their means is read to the end. Use fit without until, or "
     "features='whole'.",
     "with_kernel": ONE_KERNEL,
     "refine": "refine={value} but the answer of a map of levels by their means is solved once. Use "
     "refine=0, or features='whole'.",
-    "classes": "A map of levels by their means is for KernelRidge and GaussianProcessRegressor. "
-    "Choose another map here.",
 }
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LevelFunction:
-    """x ↦ g of x with means in the place of levels."""
-
-    function: RowFunction
-    means: LevelMeans
-
-    @property
-    def width(self) -> int:
-        """That of g."""
-        return self.function.width
-
-    def __call__(self, x: Array) -> Float64:
-        """Values (n, width) of rows (n, d)."""
-        return self.function(self.means(x))
-
-    def for_rows(self, count: int) -> LevelFunction:
-        """The same for so many rows in all, in calls of any size."""
-        return replace(self, function=for_rows(self.function, count))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LevelSlopes:
-    """x ↦ the slopes of g; 0 along a level, which is a step."""
-
-    slopes: Slopes
-    means: LevelMeans
-
-    def __call__(self, x: Array) -> Float64:
-        """(n, d, T) of rows (n, d)."""
-        found = np.array(self.slopes(self.means(x)))
-        found[:, self.means.places] = 0.0
-        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,6 +144,7 @@ class LevelFamily(Family):
     name: ClassVar[str | None] = None
     kinds: ClassVar[tuple[type, ...]] = (LevelFeatures,)
     refuses: ClassVar[Mapping[str, str]] = REFUSES
+    classes: ClassVar[ClassFamily | None] = LevelClasses()
 
     def draw_behind(
         self, family: Family, reading: Reading, columns: Columns, parameters: MapParameters
@@ -200,7 +154,7 @@ class LevelFamily(Family):
             means = LevelMeans.of(*_rows_of_means(reading, pilot, coded, parameters.seed), coded)
         drawn = _drawn(family, reading, columns, parameters, means)
         with single_threaded_blas():
-            if not _intercepts_serve(pilot, drawn):
+            if not intercepts_serve(pilot, drawn.features, drawn.scales):
                 return drawn
         whole = replace(parameters, features=WHOLE)
         return family_of(WHOLE).draw(reading, columns, whole)
@@ -302,42 +256,6 @@ def _drawn(
     drawn = family.draw(known, of_means(columns), parameters)
     features: Any = LevelFeatures(drawn.features, means)
     return DrawnMap(features, _outer(drawn.row, features, columns), drawn.scales)
-
-
-def _intercepts_serve(pilot: Pilot, drawn: DrawnMap) -> bool:
-    """Whether random intercepts predict left-out pilot rows as well as the means of levels.
-
-    A function of the other inputs by the kernel that was found, and intercepts beside it, for the
-    column of most levels. Intercepts are preferred: they grow with later rows.
-    """
-    features: Any = drawn.features
-    means, local = features.means, features.maps[0]
-    kernel, encoding = getattr(local, "kernel", None), getattr(local, "encoding", None)
-    if not isinstance(kernel, Kernel) or "choice" not in drawn.scales:
-        return False
-    x = pilot.x.copy()
-    x[:, means.places] = 0.0
-    z = encode_rows(encoding, x)
-    z = z / length_scale_vector(kernel, z.shape[1])
-    few, kernel = z[:DISTANCES], kernel.with_length_scale(1.0)
-    z = z / max(float(np.median(pdist(few))), np.finfo(float).tiny)
-    *others, last = sorted(means.known, key=lambda place: len(means.known[place]))
-    beside = [pilot.x[:, [place]] == np.unique(pilot.x[:, place]) for place in others]
-    if COMPONENTS + sum(each.shape[1] for each in beside) > MOST_COLUMNS:
-        return False
-    record = SearchRecord.of(drawn.scales["choice"])
-    error = dict(zip(record.names, record.errors, strict=True))[record.taken]
-    spread = np.where(pilot.y.std(axis=0) > 0, pilot.y.std(axis=0), 1.0)
-    for factor in FACTORS:
-        columns = FourierFeatures.sample(kernel, z.shape[1], COMPONENTS, rng=0)
-        Z = np.asarray(columns(z / factor) * np.sqrt(columns.prior()), np.float64)
-        model = MixedModel.of(np.column_stack([Z, *beside]), pilot.x[:, last], pilot.y, pilot.w)
-        left = np.average(((model.left_out() / spread) ** 2).mean(axis=1), weights=pilot.w)
-        if left <= error**2:
-            return True
-        if left > FAR_WORSE * error**2:
-            return False
-    return False
 
 
 def _outer(row: AugmentedRow, features: LevelFeatures, columns: Columns) -> AugmentedRow:

@@ -62,19 +62,25 @@ class LevelMeans:
     starts: Array  # (J + 1,) int64: where those of an input begin
     values: Float64  # (L, 1 + FOLDS): of all rows, and of those outside each fold
     folded: int  # 0 where rows of the fit have the means of all rows, too
+    by_inputs: int = 0  # 1 where inputs alone say the fold of a row
 
     @classmethod
-    def of(cls, x: Float64, y: Float64, w: Float64, places: Sequence[int]) -> Self:
+    def of(
+        cls, x: Float64, y: Float64, w: Float64, places: Sequence[int], *, classes: bool = False
+    ) -> Self:
         """Those of rows x (n, d) with targets (n, T).
 
-        Of several targets the means are along the direction in which levels differ most.
+        Of several targets the means are along the direction in which levels differ most. One-hot
+        ``classes`` would be told by folds that they have a say in.
         """
         spread = y.std(axis=0)
         left = (y - np.average(y, axis=0, weights=w)) / np.where(spread > 0, spread, 1.0)
         others = _Others.of(np.delete(x, places, axis=1), w)
         columns = [_Levels.of(x[:, place], w) for place in places]
-        fold = _folds(x, y)
-        folded = max(len(np.unique(hash_values(each))) for each in (x, y)) >= DIFFERENT * len(x)
+        told = y[:, :0] if classes else y
+        fold = _folds(x, told)
+        own = max(len(np.unique(hash_values(each))) for each in (x, told) if each.shape[1])
+        folded = own >= DIFFERENT * len(x)
         fits = [*(each.fitted for each in columns), others.fitted]
         parts = [np.zeros_like(left) for _ in fits]
         for _ in range(ROUNDS):
@@ -89,7 +95,9 @@ class LevelMeans:
             values.append(np.stack([means @ along, *apart], axis=1))
         starts = np.cumsum([0, *(len(each.codes) for each in columns)])
         codes = np.concatenate([each.codes for each in columns])
-        return cls(np.array(places), codes, starts, np.concatenate(values), int(folded))
+        return cls(
+            np.array(places), codes, starts, np.concatenate(values), int(folded), int(classes)
+        )
 
     @property
     def known(self) -> Mapping[int, Float64]:
@@ -106,7 +114,9 @@ class LevelMeans:
 
     def of_fit(self, x: Array, y: Array) -> Float64:
         """Rows (n, d) with their targets (n, T), each with the means outside its fold."""
-        return self._encoded(x, 1 + _folds(x, y)) if self.folded else self(x)
+        if not self.folded:
+            return self(x)
+        return self._encoded(x, 1 + _folds(x, y[:, :0] if self.by_inputs else y))
 
     def _encoded(self, x: Array, column: Array) -> Float64:
         found = np.array(x, np.float64)

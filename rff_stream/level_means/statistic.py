@@ -50,6 +50,27 @@ class _Sink:
         return found if sample is None else with_samples(found, lambda _: sample)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LevelClassStatistic(LevelStatistic):
+    """The same of rows with one-hot classes, for so many classes as the row of the sums has."""
+
+    row: Any = None
+
+    def start(self) -> Sink:
+        width = len(self.row.inputs) + self.row.n_targets + 1
+        inner: Any = self.statistic
+        own = replace(inner, row=self.row)
+        return _Sink(LevelStatistic(own, self.means, width, self.sample_rows))
+
+    def pack(self, value: Any) -> Packed:
+        inner: Any = self.statistic
+        return packing_of(replace(inner, row=self.row)).pack(value)
+
+    def unpack(self, packed: Packed) -> Any:
+        inner: Any = self.statistic
+        return packing_of(replace(inner, row=self.row)).unpack(packed)
+
+
 def with_means(moments: Any, means: LevelMeans, n_inputs: int) -> Any:
     """The same sums, with means in the place of the levels of sampled rows."""
 

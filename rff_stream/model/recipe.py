@@ -220,7 +220,7 @@ class Recipe(ABC):
     @property
     def has_intercepts(self) -> bool:
         """Whether many levels have random intercepts; else they are means, where data decide."""
-        return not (self.chooses and self.target == "numbers")
+        return not self.chooses
 
     def parameters_of(self, fitted: Fitted) -> MapParameters:
         """The same, for later rows: the map is that of a fit."""

@@ -175,3 +175,53 @@ def test_left_out_rows_of_a_mixed_model_are_those_of_dense_fits() -> None:
         inner = K[np.ix_(others, others)] + np.diag(1 / w[others])
         predicted = K[row, others] @ np.linalg.solve(inner, centred[others])
         assert found[row] == pytest.approx(centred[row] - predicted, rel=1e-6)
+
+
+def labelled(n: int, seed: int) -> tuple[pd.DataFrame, Any]:
+    """Three classes; what two inputs say of them depends on the level."""
+    frame = table(n, seed)
+    level = np.array([int(each[1:]) for each in frame.place])
+    score = np.where(OWN[level] > 0, 2.0, -2.0) * (1 + frame.a + np.sin(2 * frame.b))
+    noise = 0.1 * np.random.default_rng(seed + 50).normal(size=n)
+    labels = np.array(["low", "middle", "high"])[np.digitize(score + noise, [-1.0, 1.0])]
+    return frame.drop(columns="y"), labels
+
+
+def log_loss(model: Any, frame: Any, labels: Any) -> float:
+    places = np.searchsorted(model.classes_, labels)
+    return -float(
+        np.log(np.asarray(model.predict_proba(frame))[np.arange(len(frame)), places]).mean()
+    )
+
+
+def test_classes_have_means_too(tmp_path: Path) -> None:
+    rows, new = labelled(1500, 0), labelled(1000, 5)
+    model = rs.KernelClassifier(**QUIET).fit(*rows)
+    assert isinstance(model.features_, LevelFeatures) and model.features_.means.by_inputs
+    whole = rs.KernelClassifier(features="whole", **QUIET).fit(*rows)
+    assert log_loss(model, *new) < 0.8 * log_loss(whole, *new)
+    assert [*model.importance_] == ["a", "place=*", "b"]
+    model.save(tmp_path / "m.zarr", moments=True)
+    again = rs.load(tmp_path / "m.zarr")
+    odds = model.predict_proba(new[0])
+    np.testing.assert_array_equal(again.predict_proba(new[0]), odds)
+    more = labelled(300, 6)
+    again.update(*more, batch="later")
+    assert again.n_rows_ == 1800
+    again.forget("later")
+    np.testing.assert_allclose(again.predict_proba(new[0]), odds, atol=1e-6)
+    given = rs.KernelClassifier(features=model.features_, **QUIET).fit(*rows)
+    np.testing.assert_allclose(given.predict_proba(new[0]), odds, atol=0.02)
+    by_code = new[0].assign(place=new[0].place.where(new[0].index % 2 == 0, "nowhere"))
+    assert np.isfinite(model.predict_proba(by_code)).all()
+
+
+@pytest.mark.slow
+def test_classes_have_intercepts_where_these_predict_as_well() -> None:
+    rows, new = table(1500, 0), table(1000, 5)
+    model, whole = (
+        rs.KernelClassifier(**choices, **QUIET).fit(rows.drop(columns="y"), rows.y > 0)
+        for choices in ({}, {"features": "whole"})
+    )
+    losses = [log_loss(each, new.drop(columns="y"), new.y > 0) for each in (model, whole)]
+    assert losses[0] < 1.03 * losses[1]
