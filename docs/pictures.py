@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -333,6 +334,10 @@ def hermite() -> Drawing:
     return lambda: script.draw(table)
 
 
+FLOOR_LETTERS = 100
+"""Letters of a line of rooms."""
+
+
 def floors() -> Drawing:
     """Rooms by the longest chain of imports below each, read from the package."""
     sys.path.insert(0, str(HERE.parent / "tests"))
@@ -346,7 +351,8 @@ def floors() -> Drawing:
         figure, axes = plt.subplots(figsize=(8, 0.33 * len(rows) + 0.2), layout="constrained")
         for level, rooms in rows.items():
             axes.axhspan(level - 0.42, level + 0.42, color=COLOURS[0], alpha=0.12, linewidth=0)
-            axes.text(0.5, level, "   ".join(rooms), ha="center", va="center", fontsize=9)
+            lines = textwrap.wrap("   ".join(rooms), FLOOR_LETTERS)
+            axes.text(0.5, level, "\n".join(lines), ha="center", va="center", fontsize=8)
         axes.set(xlim=(0, 1), ylim=(-0.6, max(rows) + 0.6))
         axes.axis("off")
         return figure

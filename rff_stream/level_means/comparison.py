@@ -9,7 +9,7 @@ import numpy as np
 from scipy.spatial.distance import pdist
 
 from rff_stream._array import Array
-from rff_stream.families.level_intercepts import COMPONENTS, MixedModel
+from rff_stream.families.level_intercepts import MixedModel
 from rff_stream.features import FourierFeatures
 from rff_stream.features.composed import encode_rows
 from rff_stream.kernels import Kernel
@@ -18,8 +18,9 @@ from rff_stream.length_scales.class_errors import probability_errors
 from rff_stream.length_scales.map_choice import SearchRecord
 from rff_stream.pilot import Pilot
 
-MOST_COLUMNS = 2 * COMPONENTS
-"""Columns, those of a second column of levels among them, up to which intercepts are compared."""
+COMPARED, MOST_COLUMNS = 256, 512
+"""R of the map of the other inputs, and columns, those of a second column of levels among them, up
+to which intercepts are compared: a second or two."""
 
 FACTORS, FAR_WORSE, DISTANCES = (0.25, 1.0, 0.0625), 4.0, 500
 """Length-scales with which the few columns are tried, of the median distance of so many rows. What
@@ -45,14 +46,14 @@ def intercepts_serve(pilot: Pilot, features: Any, scales: Mapping[str, Array]) -
     z = z / max(float(np.median(pdist(few))), np.finfo(float).tiny)
     *others, last = sorted(means.known, key=lambda place: len(means.known[place]))
     beside = [pilot.x[:, [place]] == np.unique(pilot.x[:, place]) for place in others]
-    if COMPONENTS + sum(each.shape[1] for each in beside) > MOST_COLUMNS:
+    if COMPARED + sum(each.shape[1] for each in beside) > MOST_COLUMNS:
         return False
     record = SearchRecord.of(scales["choice"])
     error = dict(zip(record.names, record.errors, strict=True))[record.taken]
     y = pilot.y[:, 1:] if pilot.classes and pilot.y.shape[1] == 2 else pilot.y  # one target
     origin, spread = y.mean(axis=0), np.where(y.std(axis=0) > 0, y.std(axis=0), 1.0)
     for factor in FACTORS:
-        columns = FourierFeatures.sample(kernel, z.shape[1], COMPONENTS, rng=0)
+        columns = FourierFeatures.sample(kernel, z.shape[1], COMPARED, rng=0)
         Z = np.asarray(columns(z / factor) * np.sqrt(columns.prior()), np.float64)
         model = MixedModel.of(np.column_stack([Z, *beside]), pilot.x[:, last], y, pilot.w)
         errors = model.left_out() / spread
