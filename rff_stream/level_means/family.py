@@ -19,6 +19,7 @@ from rff_stream.answers.early_stopping import HeldOutError
 from rff_stream.contracts import Packed, RowFunction, Slopes, Statistic
 from rff_stream.execution import Reading
 from rff_stream.execution.threads import single_threaded_blas
+from rff_stream.families.around import FamilyAround
 from rff_stream.families.level_intercepts import coded_inputs
 from rff_stream.families.protocol import (
     ONE_KERNEL,
@@ -29,9 +30,7 @@ from rff_stream.families.protocol import (
     LeftOut,
     MapParameters,
     Process,
-    StoredAnswer,
     SumRequest,
-    Totals,
     family_of,
 )
 from rff_stream.leaf_layout import n_rows_of
@@ -43,10 +42,8 @@ from rff_stream.level_means.means import LevelMeans
 from rff_stream.level_means.statistic import LevelStatistic, rows_with_means, with_means
 from rff_stream.moments import AugmentedRow
 from rff_stream.pilot import PILOT_BLOCKS, Pilot
-from rff_stream.planning import PlanRequest
 from rff_stream.sources import Columns
 from rff_stream.sources.levels import column_of_level
-from rff_stream.sources.protocol import Source
 
 ROWS_A_LEVEL, MOST_ROWS = 64, 2**16
 """Rows a level that tell its mean: its error is then an eighth of the noise. And rows at most: the
@@ -138,7 +135,7 @@ class ReadingOfMeans:
 
 
 @dataclass(frozen=True, slots=True)
-class LevelFamily(Family):
+class LevelFamily(FamilyAround):
     """Maps behind means of levels: those of the default, where a column has many levels."""
 
     name: ClassVar[str | None] = None
@@ -159,23 +156,11 @@ class LevelFamily(Family):
         whole = replace(parameters, features=WHOLE)
         return family_of(WHOLE).draw(reading, columns, whole)
 
-    def growth(self, features: Any, n_rows: int) -> float:
-        return family_of(features.map).growth(features.map, n_rows)
+    def inner_sums(self, features: Any, sums: Any) -> Any:
+        return with_means(sums, features.means, features.n_inputs)
 
-    def tells_left_out(self, features: Any) -> bool:
-        return family_of(features.map).tells_left_out(features.map)
-
-    def check(self, parameters: MapParameters, n_inputs: int) -> None:
-        inner: Any = parameters.features
-        family_of(inner.map).check(replace(parameters, features=inner.map), n_inputs)
-
-    def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
-        return family_of(features.map).request(features.map, n_components, source)
-
-    def foresee(self, request: PlanRequest, parameters: MapParameters, n_rows: int) -> PlanRequest:
-        inner: Any = parameters.features
-        own = replace(parameters, features=inner.map)
-        return family_of(inner.map).foresee(request, own, n_rows)
+    def outer_answer(self, features: Any, answer: Any) -> LevelAnswer:
+        return LevelAnswer(answer, features)
 
     def draw(self, reading: Reading, columns: Columns, parameters: MapParameters) -> DrawnMap:
         """A map that is given stays as it is, and so do its means."""
@@ -194,37 +179,6 @@ class LevelFamily(Family):
         statistic = family_of(features.map).statistic(own)
         width = len(request.row.inputs) + request.row.n_targets + 1
         return LevelStatistic(statistic, features.means, width, request.sample_rows)
-
-    def zero(self, features: Any, row: AugmentedRow, order: int) -> Any:
-        return family_of(features.map).zero(features.map, row, order)
-
-    def solve(
-        self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int, variances: bool
-    ) -> LevelAnswer:
-        features, given = totals.features, totals.parameters
-        inner, d = features.map, features.n_inputs
-        groups = {
-            label: with_means(part, features.means, d) for label, part in totals.groups.items()
-        }
-        own = replace(
-            totals,
-            features=inner,
-            groups=groups,
-            total=with_means(totals.total, features.means, d),
-            parameters=None if given is None else replace(given, features=inner),
-        )
-        found = family_of(inner).solve(
-            own, alpha, fit_intercept=fit_intercept, refine=refine, variances=variances
-        )
-        return LevelAnswer(found, features)
-
-    def restore(self, stored: StoredAnswer, *, variances: bool) -> LevelAnswer:
-        features, total = stored.features, stored.total
-        if total is not None:
-            total = with_means(total, features.means, features.n_inputs)
-        own = replace(stored, features=features.map, total=total)
-        found = family_of(features.map).restore(own, variances=variances)
-        return LevelAnswer(found, features)
 
 
 def of_means(columns: Columns) -> Columns:

@@ -56,19 +56,20 @@ class LevelClassStatistic(LevelStatistic):
 
     row: Any = None
 
-    def start(self) -> Sink:
-        width = len(self.row.inputs) + self.row.n_targets + 1
+    @property
+    def _of_row(self) -> LevelStatistic:
         inner: Any = self.statistic
-        own = replace(inner, row=self.row)
-        return _Sink(LevelStatistic(own, self.means, width, self.sample_rows))
+        width = len(self.row.inputs) + self.row.n_targets + 1
+        return LevelStatistic(replace(inner, row=self.row), self.means, width, self.sample_rows)
+
+    def start(self) -> Sink:
+        return self._of_row.start()
 
     def pack(self, value: Any) -> Packed:
-        inner: Any = self.statistic
-        return packing_of(replace(inner, row=self.row)).pack(value)
+        return self._of_row.pack(value)
 
     def unpack(self, packed: Packed) -> Any:
-        inner: Any = self.statistic
-        return packing_of(replace(inner, row=self.row)).unpack(packed)
+        return self._of_row.unpack(packed)
 
 
 def with_means(moments: Any, means: LevelMeans, n_inputs: int) -> Any:

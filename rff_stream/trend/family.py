@@ -24,24 +24,20 @@ from rff_stream._array import Array, Float64
 from rff_stream.answers.early_stopping import HeldOutError
 from rff_stream.contracts import Packed, RowFunction, Slopes, Statistic, for_rows
 from rff_stream.execution import Reading
+from rff_stream.families.around import FamilyAround
 from rff_stream.families.protocol import (
     ONE_KERNEL,
     DrawnMap,
-    Family,
     LeftOut,
     MapParameters,
     Process,
-    StoredAnswer,
     SumRequest,
-    Totals,
     family_of,
 )
 from rff_stream.features.linear_trend import LinearTrend
 from rff_stream.moments import AugmentedRow
 from rff_stream.pilot import Pilot
-from rff_stream.planning import PlanRequest
 from rff_stream.sources import Columns
-from rff_stream.sources.protocol import Source
 from rff_stream.trend.map import TrendFeatures
 from rff_stream.trend.statistic import TrendStatistic, rows_without_line, without_line
 
@@ -193,7 +189,7 @@ class TrendAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class TrendFamily(Family):
+class TrendFamily(FamilyAround):
     """Maps beside a line: the search of features="auto" draws them."""
 
     name: ClassVar[str | None] = None
@@ -203,23 +199,11 @@ class TrendFamily(Family):
     def beside(self, features: Any, trend: LinearTrend) -> Any:
         return TrendFeatures(features, trend)
 
-    def growth(self, features: Any, n_rows: int) -> float:
-        return family_of(features.map).growth(features.map, n_rows)
+    def inner_sums(self, features: Any, sums: Any) -> Any:
+        return without_line(sums, features.trend)
 
-    def tells_left_out(self, features: Any) -> bool:
-        return family_of(features.map).tells_left_out(features.map)
-
-    def check(self, parameters: MapParameters, n_inputs: int) -> None:
-        inner: Any = parameters.features
-        family_of(inner.map).check(replace(parameters, features=inner.map), n_inputs)
-
-    def request(self, features: Any, n_components: int, source: Source) -> PlanRequest:
-        return family_of(features.map).request(features.map, n_components, source)
-
-    def foresee(self, request: PlanRequest, parameters: MapParameters, n_rows: int) -> PlanRequest:
-        inner: Any = parameters.features
-        own = replace(parameters, features=inner.map)
-        return family_of(inner.map).foresee(request, own, n_rows)
+    def outer_answer(self, features: Any, answer: Any) -> TrendAnswer:
+        return TrendAnswer(answer, features.trend)
 
     def draw(self, reading: Reading, columns: Columns, parameters: MapParameters) -> DrawnMap:
         """A map that is given stays as it is, and so does its line."""
@@ -239,32 +223,6 @@ class TrendFamily(Family):
         own = replace(request, features=inner)
         statistic = family_of(inner).statistic(own)
         return TrendStatistic(statistic, request.features.trend, request.sample_rows)
-
-    def zero(self, features: Any, row: AugmentedRow, order: int) -> Any:
-        return family_of(features.map).zero(features.map, row, order)
-
-    def solve(
-        self, totals: Totals, alpha: Any, *, fit_intercept: bool, refine: int, variances: bool
-    ) -> TrendAnswer:
-        inner, trend, given = totals.features.map, totals.features.trend, totals.parameters
-        groups = {label: without_line(part, trend) for label, part in totals.groups.items()}
-        own = replace(
-            totals,
-            features=inner,
-            groups=groups,
-            total=without_line(totals.total, trend),
-            parameters=None if given is None else replace(given, features=inner),
-        )
-        found = family_of(inner).solve(
-            own, alpha, fit_intercept=fit_intercept, refine=refine, variances=variances
-        )
-        return TrendAnswer(found, trend)
-
-    def restore(self, stored: StoredAnswer, *, variances: bool) -> TrendAnswer:
-        inner, trend = stored.features.map, stored.features.trend
-        total = None if stored.total is None else without_line(stored.total, trend)
-        own = replace(stored, features=inner, total=total)
-        return TrendAnswer(family_of(inner).restore(own, variances=variances), trend)
 
 
 FAMILY = TrendFamily()
