@@ -445,7 +445,7 @@ def plan_for(
         n_inputs=len(source.columns.inputs),
         n_targets=len(source.columns.targets),
         order=request.order,
-        sums=resolve_sums(request.sums, source.n_rows, request.order),
+        sums=resolve_sums(request.sums, n_rows_of(source), request.order),
         dtype=precision(request.dtype),
         n_rows=n_rows_of(source),
     )

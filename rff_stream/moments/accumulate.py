@@ -134,13 +134,11 @@ def plain_row(features: FeatureMap, n_targets: int = 0) -> AugmentedRow:
     )
 
 
-def resolve_sums(
-    sums: SumsDtype, n_rows: int | None, order: int = 2
-) -> Literal["float32", "float64"]:
-    """The precision that "auto" means for n rows (unknown n: float32)."""
+def resolve_sums(sums: SumsDtype, n_rows: int, order: int = 2) -> Literal["float32", "float64"]:
+    """The precision that "auto" means for n rows."""
     if sums == "auto":
         most = FLOAT64_ROWS if order == 2 else FLOAT64_MEAN_ROWS
-        return "float64" if n_rows is not None and n_rows <= most else "float32"
+        return "float64" if n_rows <= most else "float32"
     if sums not in ("float32", "float64"):
         raise ValueError(f"sums={sums!r} but it must be one of 'auto', 'float32', 'float64'.")
     return sums

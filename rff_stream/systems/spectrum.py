@@ -188,7 +188,8 @@ def span_of_few_rows(matrix: Float64, n: int) -> tuple[Float64, Float64] | None:
 def _low_rank_factor(matrix: Float64, n: int) -> Float64 | None:
     """L (R, r) with G = LLᵀ to rounding, r ≤ n; None, and G as it was, where n rows have no such L.
 
-    Sums of float32 have full rank: their rounding is no smaller along other directions.
+    Sums of float32 have full rank: their rounding is no smaller along other directions. Pivots of
+    rounding may end early at one below 0; what L leaves of the diagonal is then below 0, too.
     """
     diagonal = matrix.diagonal().copy()
     # The triangle that LAPACK sees as the lower one is overwritten, the other one is kept.
@@ -198,7 +199,9 @@ def _low_rank_factor(matrix: Float64, n: int) -> Float64 | None:
     if 0 < rank <= n:
         lower = np.empty((len(matrix), rank), order="F")
         lower[pivots - 1] = np.tril(factor[:, :rank])
-        return lower
+        left = diagonal - np.einsum("ij,ij->i", lower, lower)
+        if left.min() >= -FLOAT64_ROUNDING * diagonal.max():
+            return lower
     mirror_lower(matrix)
     np.fill_diagonal(matrix, diagonal)
     return None

@@ -396,8 +396,9 @@ def test_a_dask_frame_in_a_lazy_series_out(xyw: Rows) -> None:
     frame = pd.DataFrame(x, columns=["a", "b", "c"])
     frame["flux"] = y[:, 0]
     lazy = dd.from_pandas(frame, npartitions=4)
-    choices: dict[str, Any] = {"sums": "float64", "length_scale": 0.5}
-    model = model_of(**choices).fit(lazy, "flux")  # "auto" is float32 for unknown lengths
+    choices: dict[str, Any] = {"length_scale": 0.5}
+    model = model_of(**choices).fit(lazy, "flux")
+    assert model.plan_.sums == "float64"  # partitions are counted before
     with dask.config.set(scheduler=refuse):
         found = model.predict(lazy)
     expected = model_of(**choices).fit(x, y[:, 0]).predict(x)

@@ -94,7 +94,6 @@ def test_means_keep_exact_sums_for_fewer_rows() -> None:
     assert resolve_sums("auto", 20_000, order=1) == "float64"
     assert resolve_sums("auto", 20_001, order=1) == "float32"
     assert resolve_sums("auto", 20_001, order=2) == "float64"
-    assert resolve_sums("auto", None, order=1) == "float32"
 
 
 def test_rounds_deal_every_part_to_every_contiguous_group() -> None:

@@ -99,9 +99,13 @@ def test_a_given_penalty_of_few_rows_is_that_of_a_factor(monkeypatch):
     np.testing.assert_allclose(ridge(moments, 0.0).df, 50, rtol=1e-12)  # rank 49, and the intercept
 
 
-def test_sums_of_float32_have_full_rank(monkeypatch):
-    """Their rounding is in all directions, and η must see it."""
-    moments = moments_of(60, sums="float32")
+@pytest.mark.parametrize(("n", "d"), [(60, 3), (150, 1), (150, 3)])
+def test_sums_of_float32_have_full_rank(n, d, monkeypatch):
+    """Their rounding is in all directions, and η must see it.
+
+    Of one input, pivots of rounding end below 0 long before there are n of them.
+    """
+    moments = moments_of(n, d, sums="float32")
     few, full = spectrum(moments), of_all(moments, monkeypatch)
     assert few.n_zeros == 0
     assert few.eta == full.eta > 1e-8
