@@ -24,11 +24,12 @@ from rff_stream.answers.penalty_selection import (
 )
 from rff_stream.answers.ridge import Ridge, ridge, ridge_at
 from rff_stream.features.base import FeatureMap
+from rff_stream.features.level_intercepts import intercepts_in
 from rff_stream.losses.classification import Loss
 from rff_stream.losses.descent import Point
 from rff_stream.losses.penalised import Penalised
 from rff_stream.moments.class_moments import ClassMoments, one_hot
-from rff_stream.moments.copies import HeldOut
+from rff_stream.moments.copies import HeldOut, group_copies
 from rff_stream.stored_fields import NOT_STORED
 from rff_stream.systems.spectrum import Spectrum
 
@@ -91,7 +92,12 @@ def sample_classes(
     share = classes.weights / np.where(found > 0, found, 1.0)
     Z = features(rows[:, :d]).astype(np.float64)
     units = np.minimum(w, factor[codes])
-    held = HeldOut.of(rows[:, :d], w, units, moments.n, moments.sample.keys)
+    levels = [place for place, _, _ in intercepts_in(features)]
+    x = rows[:, :d]
+    if levels and group_copies(np.delete(x, levels, axis=1)) is None:
+        held = HeldOut(units, None, w)  # rows with equal levels are no copies
+    else:
+        held = HeldOut.of(x, w, units, moments.n, moments.sample.keys)
     return Sampled(
         np.concatenate([Z, classes.class_means(absent)]),
         np.concatenate([codes, absent]),

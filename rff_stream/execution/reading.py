@@ -165,7 +165,8 @@ class Reading:
         share = total.n_valid / seen
         different = different_share(total.rows[:, :-1], with_target=not labelled)
         x, y, weights = merge_copies(x, y, w[:, 0], of_classes=labelled)
-        return Pilot(x, y, weights, inputs, share, different), total.labels
+        observed = len(total.rows) * different / len(x)
+        return Pilot(x, y, weights, inputs, share, different, observed), total.labels
 
     def moments(
         self,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,11 +20,13 @@ from scipy import linalg, optimize, sparse
 
 from rff_stream._array import Array, Float64
 from rff_stream.execution.threads import single_threaded_blas
+from rff_stream.families.kernel_request import KernelRequest
 from rff_stream.families.longitude import around_the_globe
 from rff_stream.families.maps import PILOT_COMPONENTS, find_kernel, make_features
 from rff_stream.families.metric import with_metric
 from rff_stream.families.protocol import MapParameters
 from rff_stream.features import ByColumns, FeatureMap, LevelIntercepts, Then
+from rff_stream.features.level_intercepts import intercepts_in
 from rff_stream.features.projection import length_scale_behind
 from rff_stream.pilot import Pilot
 from rff_stream.sources.levels import EVERY, MAX_LEVELS, column_of_level, is_coded
@@ -46,6 +48,8 @@ LOG_PENALTIES = (-12.0, 7.0)
 FLAT = 1e3
 """Prior variance of the intercept of all rows, in units of σ_f²: next to none."""
 
+LEAST_SHARE = 0.01
+"""Of a class, as levels say it, that is not 0: several columns of levels add up."""
 
 NO_ROW = 1e-12
 """Mean of a column without rows at most: what rounding leaves of them when they are forgotten."""
@@ -90,27 +94,11 @@ def mapped_inputs(features: Any, inputs: Sequence[str]) -> int:
     return len(inputs) - (len(coded_inputs(inputs)) if isinstance(features, str) else 0)
 
 
-def _intercepts(features: Any) -> Iterator[tuple[int, int, LevelIntercepts]]:
-    """Place of the input, first column and map of each column of levels."""
-    first = 0
-    pairs = zip(features.maps, features.columns, strict=True) if _has_levels(features) else ()
-    for part, own in pairs:
-        if isinstance(part, LevelIntercepts):
-            yield own[0], first, part
-        first += part.n_components
-
-
-def _has_levels(features: Any) -> bool:
-    return isinstance(features, ByColumns) and any(
-        isinstance(part, LevelIntercepts) for part in features.maps
-    )
-
-
 def shares_columns(features: Any, x: Float64) -> bool:
     """Whether rows x (n, d) have so many levels without a column of their own that some share."""
     return any(
         len(np.setdiff1d(x[:, place], part.codes)) >= SHARED * part.n_spare
-        for place, _, part in _intercepts(features)
+        for place, _, part in intercepts_in(features)
     )
 
 
@@ -120,10 +108,9 @@ def taken_columns(features: Any, total: Any) -> dict[int, tuple[float, int, int]
     And how many these are, of how many. By the mean feature vector of the sums, of classes, too;
     nothing without sums.
     """
-    if total is None or not _has_levels(features):
-        return {}
-    mean, found = getattr(total, "moments", total).feature_mean(), {}
-    for place, first, part in _intercepts(features):
+    found: dict[int, tuple[float, int, int]] = {}
+    for place, first, part in () if total is None else intercepts_in(features):
+        mean = getattr(total, "moments", total).feature_mean()
         own = mean[first + len(part.codes) : first + part.n_components]
         taken = int((own > NO_ROW).sum())
         found[place] = taken / part.n_spare, taken, part.n_spare
@@ -142,12 +129,16 @@ def draw_whole(
     it. A map that was given takes all inputs as it likes.
     """
     coded = coded_inputs(inputs) if parameters.is_named else []
+    pilot = pilot.with_copies() if coded else pilot
     others = [place for place in range(pilot.x.shape[1]) if place not in coded]
     names = tuple(inputs[place] for place in others)
     plain = replace(pilot, x=pilot.x[:, others], inputs=names) if coded else pilot
     before, plain = _around(parameters, plain, others)
-    for place in () if pilot.classes else coded:  # whose spread hides what other inputs do
-        plain = plain.with_targets(subtract_level_means(pilot.x[:, place], plain.y, plain.w))
+    if coded:
+        plain = _without_levels(plain, pilot, coded)
+        if parameters.finds_metric and not (plain.x != plain.x[:1]).any():  # levels vary alone
+            kernels = KernelRequest(parameters.kernels.named[:1], "median")
+            parameters = replace(parameters, metric=None, kernels=kernels)
     parameters, plain, metric = with_metric(parameters, plain)
     maps: list[Any] = []
     length_scale: Float64 | float = 1.0
@@ -189,6 +180,19 @@ def draw_whole(
     return ByColumns(tuple(maps), tuple(columns), pilot.x.shape[1]), length_scale
 
 
+def _without_levels(plain: Pilot, pilot: Pilot, coded: Sequence[int]) -> Pilot:
+    """The same rows with targets less the means of levels, whose spread hides what inputs do.
+
+    One-hot targets stay positive in the class of a row, and negative in the others.
+    """
+    for place in coded:
+        plain = plain.with_targets(subtract_level_means(pilot.x[:, place], plain.y, plain.w))
+    if not pilot.classes:
+        return plain
+    told = pilot.y - (plain.y - np.average(pilot.y, axis=0, weights=pilot.w))
+    return plain.with_targets(pilot.y - np.clip(told, LEAST_SHARE, 1 - LEAST_SHARE))
+
+
 def _around(
     parameters: MapParameters, pilot: Pilot, places: Sequence[int]
 ) -> tuple[FeatureMap | None, Pilot]:
@@ -203,10 +207,11 @@ def _around(
 
 
 def subtract_level_means(codes: Array, y: Float64, w: Float64) -> Float64:
-    """Targets (m, T) less the means of their levels, each drawn to that of all by its variance.
+    """Targets (m, T) less the means of their levels' other rows, each drawn to the mean of all.
 
     A mean is drawn by nτ²/(nτ² + σ²), with σ² within levels and τ² between them as the analysis of
-    variance gives them (Searle, Casella & McCulloch 1992, chapter 3).
+    variance gives them (Searle, Casella & McCulloch 1992, chapter 3). With its own target in it, it
+    would tell left-out rows theirs.
     """
     level = np.unique(codes, return_inverse=True)[1]
     size, total = np.bincount(level, w), w.sum()
@@ -219,9 +224,11 @@ def subtract_level_means(codes: Array, y: Float64, w: Float64) -> Float64:
     between = (size[:, None] * (means - middle) ** 2).sum(axis=0) / (groups - 1)
     typical = (total - (size**2).sum() / total) / (groups - 1)
     variance = np.maximum((between - within) / typical, 0.0)  # τ², within is σ²
-    known = size[:, None] * variance
-    share = np.divide(known, known + within, out=np.zeros_like(known), where=known > 0)
-    return np.asarray(y - (share * (means - middle))[level])
+    others = np.maximum(size[level] - w, 0.0)[:, None]  # n of the other rows
+    total_of_others = size[level, None] * (means - middle)[level] - w[:, None] * (y - middle)
+    known = others * variance + within
+    drawn = np.divide(variance * total_of_others, known, out=np.zeros_like(y), where=known > 0)
+    return np.asarray(y - drawn)
 
 
 def intercept_variance(Z: Float64, codes: Array, y: Float64, w: Float64) -> float:

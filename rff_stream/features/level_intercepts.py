@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from rff_stream._array import Array, Float64
 from rff_stream.features.base import FeatureDtype, check_dtype, frozen
+from rff_stream.features.composed import ByColumns
 from rff_stream.features.encodings import Encoding
 from rff_stream.hashes import hash_places
 
@@ -96,3 +98,14 @@ class LevelIntercepts(Encoding):
         Z[...] = 0
         Z[np.arange(len(x)), np.where(own, place, spare)] = 1
         Z[missing] = np.nan
+
+
+def intercepts_in(features: Any) -> Iterator[tuple[int, int, LevelIntercepts]]:
+    """Place of the input, first column and map of each column of levels that a map has."""
+    first = 0
+    if not isinstance(features, ByColumns):
+        return
+    for part, own in zip(features.maps, features.columns, strict=True):
+        if isinstance(part, LevelIntercepts):
+            yield own[0], first, part
+        first += part.n_components

@@ -28,7 +28,7 @@ from rff_stream.features import FeatureMap
 from rff_stream.level_means.comparison import intercepts_serve
 from rff_stream.level_means.functions import LevelFunction, LevelSlopes
 from rff_stream.level_means.map import LevelFeatures
-from rff_stream.level_means.means import LevelMeans
+from rff_stream.level_means.means import LevelMeans, can_fold
 from rff_stream.level_means.statistic import LevelClassStatistic, with_means
 from rff_stream.pilot import Pilot
 from rff_stream.planning import Plan
@@ -82,12 +82,13 @@ class LevelClasses:
         plan: Plan,
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         """What a family draws for rows with means."""
-        with single_threaded_blas():
-            coded = coded_inputs(inputs)
-            means = LevelMeans.of(pilot.x, pilot.y, pilot.w, coded, classes=True)
-            features, scales = _drawn(family, pilot, inputs, parameters, plan, means)
-            if not intercepts_serve(pilot, features, scales):
-                return features, scales
+        coded, told = coded_inputs(inputs), pilot.with_copies()
+        if can_fold(told.x, told.y, coded, classes=True):
+            with single_threaded_blas():
+                means = LevelMeans.of(told.x, told.y, told.w, coded, classes=True)
+                features, scales = _drawn(family, pilot, inputs, parameters, plan, means)
+                if not intercepts_serve(pilot, features, scales):
+                    return features, scales
         whole = replace(parameters, features=WHOLE)
         return _classes_of(WHOLE).draw(pilot, inputs, whole, plan)
 

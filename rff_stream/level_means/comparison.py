@@ -43,7 +43,7 @@ def intercepts_serve(pilot: Pilot, features: Any, scales: Mapping[str, Array]) -
     z = encode_rows(encoding, x)
     z = z / length_scale_vector(kernel, z.shape[1])
     few, kernel = z[:DISTANCES], kernel.with_length_scale(1.0)
-    z = z / max(float(np.median(pdist(few))), np.finfo(float).tiny)
+    z = z / (float(np.median(pdist(few))) or 1.0)
     *others, last = sorted(means.known, key=lambda place: len(means.known[place]))
     beside = [pilot.x[:, [place]] == np.unique(pilot.x[:, place]) for place in others]
     if COMPARED + sum(each.shape[1] for each in beside) > MOST_COLUMNS:
@@ -58,7 +58,7 @@ def intercepts_serve(pilot: Pilot, features: Any, scales: Mapping[str, Array]) -
         model = MixedModel.of(np.column_stack([Z, *beside]), pilot.x[:, last], y, pilot.w)
         errors = model.left_out() / spread
         if pilot.classes:  # as the search compares them
-            errors = probability_errors(errors, (y - origin) / spread, spread, origin)
+            errors = probability_errors(errors, y - origin, spread)
         left = np.average((errors**2).mean(axis=1), weights=pilot.w)
         if left <= error**2:
             return True

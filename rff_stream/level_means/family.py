@@ -38,7 +38,7 @@ from rff_stream.level_means.classes import LevelClasses
 from rff_stream.level_means.comparison import intercepts_serve
 from rff_stream.level_means.functions import LevelFunction, LevelSlopes
 from rff_stream.level_means.map import LevelFeatures
-from rff_stream.level_means.means import LevelMeans
+from rff_stream.level_means.means import LevelMeans, can_fold
 from rff_stream.level_means.statistic import LevelStatistic, rows_with_means, with_means
 from rff_stream.moments import AugmentedRow
 from rff_stream.pilot import PILOT_BLOCKS, Pilot
@@ -147,12 +147,14 @@ class LevelFamily(FamilyAround):
         self, family: Family, reading: Reading, columns: Columns, parameters: MapParameters
     ) -> DrawnMap:
         pilot, coded = reading.pilot(parameters.seed), coded_inputs(columns.inputs)
-        with single_threaded_blas():
-            means = LevelMeans.of(*_rows_of_means(reading, pilot, coded, parameters.seed), coded)
-        drawn = _drawn(family, reading, columns, parameters, means)
-        with single_threaded_blas():
-            if not intercepts_serve(pilot, drawn.features, drawn.scales):
-                return drawn
+        told = _rows_of_means(reading, pilot, coded, parameters.seed).with_copies()
+        if can_fold(told.x, told.y, coded):
+            with single_threaded_blas():
+                means = LevelMeans.of(told.x, told.y, told.w, coded)
+            drawn = _drawn(family, reading, columns, parameters, means)
+            with single_threaded_blas():
+                if not intercepts_serve(pilot, drawn.features, drawn.scales):
+                    return drawn
         whole = replace(parameters, features=WHOLE)
         return family_of(WHOLE).draw(reading, columns, whole)
 
@@ -191,15 +193,13 @@ def of_means(columns: Columns) -> Columns:
     return replace(columns, inputs=names)
 
 
-def _rows_of_means(
-    reading: Reading, pilot: Pilot, coded: Sequence[int], seed: int
-) -> tuple[Float64, Float64, Float64]:
-    """x, y and w of the rows that tell means: the pilot's, or more where levels are many."""
+def _rows_of_means(reading: Reading, pilot: Pilot, coded: Sequence[int], seed: int) -> Pilot:
+    """The rows that tell means: the pilot's, or more where levels are many."""
     n_levels = max(len(np.unique(pilot.x[:, place])) for place in coded)
     wanted = min(ROWS_A_LEVEL * n_levels, MOST_ROWS)
     if wanted > len(pilot.x) and len(pilot.x) < pilot.usable(n_rows_of(reading.source)):
         pilot = reading.pilot(seed, rows=-(-wanted // PILOT_BLOCKS))
-    return pilot.x, pilot.y, pilot.w
+    return pilot
 
 
 def _drawn(

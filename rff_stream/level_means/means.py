@@ -28,8 +28,9 @@ FOLDS = 5
 """Folds of rows, as scikit-learn's TargetEncoder has them by default."""
 
 DIFFERENT = 0.5
-"""Share of the rows with inputs, or targets, of their own from which rows of a fit are folded. Of
-equal inputs and a few targets the fold would tell the target; a level then has many rows."""
+"""Share of the rows with targets, or inputs in their level, of their own from which rows of a fit
+have folds. Of equal inputs and a few targets the fold would tell the target, and of inputs that
+only differ by level it would be the level."""
 
 MOST_LEVELS = 4096
 """Most levels of a column that have a mean: the most frequent ones."""
@@ -53,6 +54,18 @@ def _folds(x: Array, y: Array) -> Array:
     return (hash_values(np.column_stack([x, y])) % np.uint64(FOLDS)).astype(np.int64)
 
 
+def can_fold(x: Float64, y: Float64, places: Sequence[int], *, classes: bool = False) -> bool:
+    """Whether rows x (n, d) with targets (n, T) have folds that do not tell their targets."""
+    n_levels = max(len(np.unique(x[:, place])) for place in places)
+    return (not classes and _differ(y, 0)) or _differ(x, n_levels)
+
+
+def _differ(values: Array, n_levels: int) -> bool:
+    """Whether most rows (n, k) have values of their own, beyond those that levels alone give."""
+    own = len(np.unique(hash_values(values)))
+    return own - n_levels >= DIFFERENT * (len(values) - n_levels)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelMeans:
     """Rows (n, d) with a number in the place of each level; 0 where a level is not known."""
@@ -61,7 +74,6 @@ class LevelMeans:
     codes: Float64  # (L,): levels of all of them, increasing in each
     starts: Array  # (J + 1,) int64: where those of an input begin
     values: Float64  # (L, 1 + FOLDS): of all rows, and of those outside each fold
-    folded: int  # 0 where rows of the fit have the means of all rows, too
     by_inputs: int = 0  # 1 where inputs alone say the fold of a row
 
     @classmethod
@@ -77,10 +89,7 @@ class LevelMeans:
         left = (y - np.average(y, axis=0, weights=w)) / np.where(spread > 0, spread, 1.0)
         others = _Others.of(np.delete(x, places, axis=1), w)
         columns = [_Levels.of(x[:, place], w) for place in places]
-        told = y[:, :0] if classes else y
-        fold = _folds(x, told)
-        own = max(len(np.unique(hash_values(each))) for each in (x, told) if each.shape[1])
-        folded = own >= DIFFERENT * len(x)
+        fold = _folds(x, y[:, :0] if classes else y)
         fits = [*(each.fitted for each in columns), others.fitted]
         parts = [np.zeros_like(left) for _ in fits]
         for _ in range(ROUNDS):
@@ -95,9 +104,7 @@ class LevelMeans:
             values.append(np.stack([means @ along, *apart], axis=1))
         starts = np.cumsum([0, *(len(each.codes) for each in columns)])
         codes = np.concatenate([each.codes for each in columns])
-        return cls(
-            np.array(places), codes, starts, np.concatenate(values), int(folded), int(classes)
-        )
+        return cls(np.array(places), codes, starts, np.concatenate(values), int(classes))
 
     @property
     def known(self) -> Mapping[int, Float64]:
@@ -114,8 +121,6 @@ class LevelMeans:
 
     def of_fit(self, x: Array, y: Array) -> Float64:
         """Rows (n, d) with their targets (n, T), each with the means outside its fold."""
-        if not self.folded:
-            return self(x)
         return self._encoded(x, 1 + _folds(x, y[:, :0] if self.by_inputs else y))
 
     def _encoded(self, x: Array, column: Array) -> Float64:

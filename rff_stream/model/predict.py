@@ -15,6 +15,7 @@ from rff_stream.costs import WholeCost
 from rff_stream.execution import Reading, no_rows
 from rff_stream.execution.leaves import map_rows
 from rff_stream.execution.threads import own_threads, single_threaded_blas
+from rff_stream.families.level_intercepts import quantities
 from rff_stream.model.checked_values import Target
 from rff_stream.model.extrapolation import outside_in, warn_where_outside, watched
 from rff_stream.model.input_rows import Opened, open_later
@@ -79,10 +80,13 @@ def parts_of_rows(
     if opened.in_memory:
         rows = opened.inputs
         function = for_rows(function, rows.shape[0])
-        scale = np.asarray(getattr(model, "length_scale_", 1.0))
+        scale, inputs = np.asarray(getattr(model, "length_scale_", 1.0)), model.columns_.inputs
         if not is_sparse(rows):
-            if scale.size in (1, len(model.columns_.inputs)):  # else of encoded columns
-                warn_where_left_out_vary(rows, scale, model.columns_.inputs)
+            own = quantities(inputs)
+            if scale.size == len(own) < len(inputs):  # levels have none
+                warn_where_left_out_vary(rows[:, own], scale, [inputs[place] for place in own])
+            elif scale.size in (1, len(inputs)):  # else of encoded columns
+                warn_where_left_out_vary(rows, scale, inputs)
             if type(model).warns_extrapolation:
                 warn_where_outside(model._require_fit(), outside_in(model._require_fit(), rows))
         found = computed_values(opened, rows, function)

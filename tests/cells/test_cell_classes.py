@@ -153,14 +153,14 @@ def test_candidates_are_compared_by_their_calibrated_probabilities(rng: Any) -> 
     origin, spread = y.mean(axis=0), y.std(axis=0)
     noise, truth = 0.5 * rng.normal(size=y.shape), (y - origin) / spread
     found = [
-        probability_errors((y - pressed * (y + noise)) / spread, truth, spread, origin)
+        probability_errors((y - pressed * (y + noise)) / spread, truth, spread)
         for pressed in (1.0, 0.1)
     ]
     np.testing.assert_allclose(found[0], found[1], atol=1e-3)  # calibration undoes the factor
-    none = probability_errors((y - 0.01 * noise) / spread, truth, spread, origin)
+    none = probability_errors((y - 0.01 * noise) / spread, truth, spread)
     assert (none**2).mean() == pytest.approx(1, abs=0.01)  # that of the shares
     failed = np.full_like(y, np.nan)
-    assert np.isnan(probability_errors(failed, truth, spread, origin)).all()
+    assert np.isnan(probability_errors(failed, truth, spread)).all()
 
 
 @pytest.mark.slow

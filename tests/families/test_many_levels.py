@@ -345,6 +345,18 @@ def test_the_default_of_classes_beside_levels_finds_its_length_scales_too() -> N
     assert losses[0] < 0.9 * losses[1]
 
 
+def test_levels_hide_no_length_scale_of_classes() -> None:
+    """One of 27 was found for sin(2x) between −2 and 2, and x was left out of the answer."""
+    rng = np.random.default_rng(2)
+    level, own = rng.integers(0, 120, 1600), rng.normal(size=120)
+    x = rng.uniform(-2, 2, 1600)
+    score = np.sin(2 * x) + own[level] + 0.3 * rng.normal(size=1600)
+    frame = pd.DataFrame({"x": x, "place": [f"p{i}" for i in level]})
+    fit = rs.KernelClassifier(random_state=0, progress=False).fit(frame[:1000], score[:1000] > 0)
+    assert fit.importance_["x"] > 0.3 and fit.length_scale_[0] < 5
+    assert fit.score(frame[1000:], score[1000:] > 0) > 0.84
+
+
 def test_targets_less_their_levels_are_those_of_an_analysis_of_variance(rng) -> None:
     level = np.repeat(np.arange(30), rng.integers(1, 9, 30))
     y = rng.normal(size=(30, 2))[level] * [2.0, 0.0] + rng.normal(size=(len(level), 2))
@@ -356,9 +368,12 @@ def test_targets_less_their_levels_are_those_of_an_analysis_of_variance(rng) -> 
         between = sum(len(g) * (g.mean() - column.mean()) ** 2 for g in groups) / 29
         typical = (size.sum() - (size**2).sum() / size.sum()) / 29
         variance = max((between - within) / typical, 0.0)
-        share = size * variance / (size * variance + within)
-        means = np.array([each.mean() for each in groups]) - column.mean()
-        np.testing.assert_allclose(own, column - (share * means)[level], rtol=1e-12)
+        for i, k in enumerate(level):  # each row has the mean of the others of its level
+            others, mean = (level == k) & (np.arange(len(level)) != i), 0.0
+            if others.any():
+                share = others.sum() * variance / (others.sum() * variance + within)
+                mean = share * (column[others].mean() - column.mean())
+            assert own[i] == pytest.approx(column[i] - mean, rel=1e-12)
     weights = np.full(len(level), 7.0)
     np.testing.assert_allclose(subtract_level_means(level, y, weights), found, rtol=1e-9)
     np.testing.assert_array_equal(subtract_level_means(np.arange(len(y)), y, weights), y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import pandas as pd
 import pytest
 
 import rff_stream as rs
+from rff_stream.errors import NumericalWarning
 from rff_stream.families.level_intercepts import MixedModel
 from rff_stream.features import ByColumns
 from rff_stream.features.base import map_from_spec
 from rff_stream.level_means.map import LevelFeatures
-from rff_stream.level_means.means import FOLDS, LevelMeans, _folds
+from rff_stream.level_means.means import FOLDS, LevelMeans, _folds, can_fold
 
 QUIET: dict[str, Any] = {"random_state": 0, "progress": False}
 OWN = np.random.default_rng(1).normal(size=400)
@@ -148,12 +150,46 @@ def test_means_are_drawn_to_0_and_leave_out_the_fold_of_a_row() -> None:
         np.testing.assert_allclose(of_fit[fold == k], [own[c] for c in codes[fold == k]], rtol=1e-9)
 
 
-def test_equal_inputs_and_few_targets_are_not_folded() -> None:
+def test_equal_inputs_and_few_targets_have_no_folds() -> None:
     rng = np.random.default_rng(0)
-    x, y = rng.integers(0, 6, (400, 1)).astype(float), rng.integers(0, 4, (400, 1)).astype(float)
-    means = LevelMeans.of(x, y, np.ones(400), [0])
-    assert not means.folded
-    np.testing.assert_array_equal(means.of_fit(x, y), means(x))
+    level, few = (rng.integers(0, k, (400, 1)).astype(float) for k in (200, 4))
+    number = rng.normal(size=(400, 1))
+    assert not can_fold(level, few, [0])  # most levels are met once or twice
+    assert not can_fold(level, number, [0], classes=True)
+    assert can_fold(level, number, [0])
+    assert can_fold(np.hstack([level, number]), few, [0], classes=True)
+
+
+@pytest.mark.parametrize("beside", ["nothing", "a constant", "three numbers", "one number"])
+def test_classes_of_levels_alone_are_those_of_intercepts(beside: str) -> None:
+    """Probabilities were the shares of the classes: rows of one level were copies of each other."""
+    rng = np.random.default_rng(0)
+    own, level = 2 * rng.normal(size=150), rng.integers(0, 150, 3000)
+    y = rng.uniform(size=3000) < 1 / (1 + np.exp(-own[level]))
+    frame = pd.DataFrame({"l": [f"v{each}" for each in level]})
+    if beside != "nothing":
+        values = {"a constant": 5.0, "three numbers": rng.integers(0, 3, 3000)}
+        frame["a"] = values.get(beside, rng.normal(size=3000))
+    told = pytest.warns(NumericalWarning, match="left out of the map: a=5")
+    with told if beside == "a constant" else contextlib.nullcontext():
+        model = rs.KernelClassifier(**QUIET).fit(frame[:1500], y[:1500])
+    n, k = (np.bincount(level[:1500], w, 150) for w in (np.ones(1500), y[:1500]))
+    shrunk = ((k + y[:1500].mean()) / (n + 1))[level[1500:]]
+    expected = -np.log(np.where(y[1500:], shrunk, 1 - shrunk)).mean()
+    assert log_loss(model, frame[1500:], y[1500:]) < 1.03 * expected
+    if beside == "a constant":
+        with pytest.warns(NumericalWarning, match="^a vary in these rows"):
+            model.predict(frame[1500:].assign(a=np.arange(1500.0)))
+
+
+def test_targets_of_few_values_are_told_by_levels_alone() -> None:
+    rng = np.random.default_rng(1)
+    own, level = rng.normal(size=150), rng.integers(0, 150, 3000)
+    y = np.round(2 * own[level] + rng.normal(size=3000))
+    frame = pd.DataFrame({"l": [f"v{each}" for each in level]})
+    model = rs.KernelRidge(**QUIET).fit(frame[:1500], y[:1500])
+    assert isinstance(model.features_, ByColumns)
+    assert rmse(model, frame[1500:].assign(y=y[1500:])) < 1.1 * np.sqrt(1 + 1 / 12 + 1 / 10)
 
 
 def test_levels_that_differ_by_no_more_than_noise_are_all_alike() -> None:
