@@ -70,6 +70,10 @@ class Cost(Protocol):
         """The cost of half the cells; None where there is nothing to halve."""
         return None
 
+    def twice(self) -> Cost:
+        """The cost of two such maps, where two may be taken; else that of one."""
+        return self
+
     def width(self, sizes: Sizes) -> int:
         """P of the map, or of one cell."""
         return self.n_features + 1 + sizes.n_targets

@@ -50,6 +50,9 @@ class CellCost(Cost):
     def smaller(self) -> Cost | None:
         return replace(self, n_cells=self.n_cells // 2) if self.n_cells > 1 else None
 
+    def twice(self) -> Cost:
+        return replace(self, n_trees=2 * self.n_trees)
+
     def numbers(self, sizes: Sizes) -> int:
         size = packed_size(self.width(sizes))
         if self.at_rest(sizes) == "float32":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,14 @@ from rff_stream.families.kernel_request import AUTO, KernelRequest
 from rff_stream.families.metric import columns_of_metric
 from rff_stream.families.parameters import check_inputs
 from rff_stream.families.protocol import MapParameters
-from rff_stream.length_scales.left_out import CellShape
+from rff_stream.length_scales.left_out import ROWS_A_COLUMN, CellShape
 from rff_stream.pilot import Pilot
 
 EXACT_ROWS = 1536
 """Rows up to which the process itself is fitted: one cell whose landmarks are all rows."""
+
+TOGETHER = 8
+"""Columns that products take at once: others are as dear as the next multiple."""
 
 FEWEST_COLUMNS = 256
 """Columns of the one cell of few rows, which may become many."""
@@ -51,10 +55,27 @@ def has_default_cells(features: Any) -> bool:
     return not isinstance(features, LocalFeatures) and getattr(features, "n_cells", None) is None
 
 
+def finer_cells(features: Any, sizes: CellCost, n_rows: int) -> CellCost | None:
+    """Twice as many cells, of one tree less, and of columns with which sums take no more memory.
+
+    None where the number of cells was said, or memory allows as many as there should be.
+    """
+    n_trees, r = sizes.n_trees - 1, sizes.n_features
+    few = n_rows < 2**0.5 * ROWS_A_COLUMN * r * sizes.n_cells
+    if not isinstance(features, ChosenCells) or few or n_trees < 2:
+        return None
+    columns = int(r * (sizes.n_trees / (2 * n_trees)) ** 0.5) // TOGETHER * TOGETHER
+    return replace(sizes, n_features=columns, n_trees=n_trees, n_cells=2 * sizes.n_cells)
+
+
 def cost_of_shape(sizes: CellCost, shape: CellShape, n_rows: int) -> CellCost:
     """Of cells of the shape that was chosen; the same for the shape that was asked for."""
     if sizes.n_cells == 1:
         return sizes
+    if shape.n_trees and shape.n_trees != sizes.n_trees:  # those of finer_cells
+        return replace(
+            sizes, n_features=shape.n_components, n_trees=shape.n_trees, n_cells=2 * sizes.n_cells
+        )
     halvings = round(np.log2(max(n_rows / shape.n_rows, 1.0)))
     n_cells = min(1 << halvings, sizes.n_cells)
     return CellCost(shape.n_components, sizes.n_trees if n_cells > 1 else 1, n_cells)

@@ -22,6 +22,7 @@ from rff_stream.cells.draw import (
     cost_of_shape,
     draw_cells,
     encoding_of,
+    finer_cells,
     has_default_cells,
 )
 from rff_stream.cells.evidence import (
@@ -406,7 +407,8 @@ def _search(
     rng = np.random.default_rng(parameters.seed)
     rows = searched_rows(encode_rows(encoding, pilot.x), pilot.y, pilot.w, rng)
     cell_rows = max(min(n_rows // sizes.n_cells, len(rows.x)), 1)
-    shape = CellShape(cell_rows, sizes.n_features)
+    shape = CellShape(cell_rows, sizes.n_features, sizes.n_trees)
+    finer = finer_cells(parameters.features, sizes, n_rows)
     if not rows.varies:
         return MapChoice.of_constant(parameters.kernels.named[0], rows.x, shape), {}
     blocks, of_pilot = neighbouring_rows(reading, rows, n_rows, rng, parameters.seed, encoding)
@@ -414,10 +416,11 @@ def _search(
     pays = (
         parameters.averages and is_named(parameters.penalty, "evidence") and n_rows <= MOST_AVERAGED
     )
-    options = {
+    options: dict[str, Any] = {
         "scores": encoding is None,
         "sizes": chosen,
-        "averages": chosen and pays,
+        "finer": finer and CellShape(cell_rows // 2, finer.n_features, finer.n_trees),
+        "averages": chosen and pays and parameters.twice_fits,
         "trends": chosen and encoding is None,
     }
     search = map_search(rows, blocks, of_pilot, parameters, shape, rng, **options)

@@ -261,7 +261,7 @@ class ClassRecipe(Recipe):
         columns = request.opened.columns
 
         def draw(of: PassRequest) -> tuple[FeatureMap, Mapping[str, Array]]:
-            parameters = of.drawn_by(seed)
+            parameters = of.drawn_by(seed, self.params.memory)
             family = class_family_of(parameters.features)
             return family.draw(pilot, columns.inputs, parameters, of.plan)
 

@@ -69,9 +69,8 @@ class RegressionRecipe(Recipe):
 
     def draw(self, request: PassRequest) -> DrawnMap:
         seed, columns = seed_of(self.params.random_state), request.opened.columns
-        precise = request.plan.in_float64()
-        fits = self.params.sums == "auto" and request.reading.allows(precise, self.params.memory)
-        parameters = replace(request.drawn_by(seed), float64_fits=fits)
+        either = self.params.sums == "auto"
+        parameters = request.drawn_by(seed, self.params.memory, float64=either)
         drawn = parameters.family.draw(request.reading, columns, parameters)
         folds = 0 if request.grouped else self.n_folds(len(columns.targets))
         return with_slabs(drawn, request.reading.pilot(seed), folds) if folds else drawn

@@ -67,7 +67,9 @@ class RowsRecipe(Recipe):
         with single_threaded_blas():
             pilot = request.reading.pilot(seed)
             n_rows = round(n_rows_of(request.reading.source) * pilot.valid)
-            features, scales = self.new_map(pilot, request.drawn_by(seed), n_rows)
+            features, scales = self.new_map(
+                pilot, request.drawn_by(seed, self.params.memory), n_rows
+            )
             row = augmented_row(features, pilot, columns.inputs, (), columns.units)
         return DrawnMap(features, row, scales)
 

@@ -82,6 +82,8 @@ class MapParameters:
     """Places of the inputs that are longitudes."""
     float64_fits: bool = False
     """Whether columns in float64 may be taken, for data with hardly any noise."""
+    twice_fits: bool = True
+    """Whether memory allows two maps, or one whose sums are twice as large."""
     planned: Cost | None = None
     """Of the map that memory was planned for: one that is drawn is no larger."""
     searched: Pilot | None = None

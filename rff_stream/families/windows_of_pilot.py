@@ -137,6 +137,7 @@ def map_search(
     *,
     scores: bool = False,
     sizes: bool = False,
+    finer: CellShape | None = None,
     averages: bool = False,
     trends: bool = False,
 ) -> MapSearch:
@@ -166,6 +167,8 @@ def map_search(
         metric=learns,
         only_metric=learns and parameters.metric == "full",
         sizes=sizes,
+        more_columns=parameters.twice_fits,
+        finer=finer,
         averages=averages,
         trends=trends and free,
         warps=scores and free,

@@ -47,6 +47,7 @@ class CellShape:
 
     n_rows: int  # rows of data
     n_components: int  # R landmarks; the process itself where there are no more rows
+    n_trees: int = 0  # J, where it goes with the shape
 
     @classmethod
     def for_rows(cls, n_rows: int) -> CellShape:

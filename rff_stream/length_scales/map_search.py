@@ -43,7 +43,7 @@ from rff_stream.length_scales.holes import (
     seconds_of_holes,
     sites_as_holes,
 )
-from rff_stream.length_scales.left_out import CellShape
+from rff_stream.length_scales.left_out import CellShape, left_out_errors
 from rff_stream.length_scales.linear_fit import LinearFit
 from rff_stream.length_scales.map_choice import MapChoice, Trial
 from rff_stream.length_scales.metric_search import MetricSearch
@@ -87,6 +87,9 @@ LEAST_GAIN, SURE_OF_MEAN = 0.01, 1.0
 """Share of the left-out error that a mean of two maps must save, and standard errors of the paired
 difference that it must be better by: it costs a second map in the pass and in each prediction."""
 
+SURE_OF_FINER = 2.0
+"""Standard errors of the paired difference by which errors in finer cells must be smaller."""
+
 NEIGHBOURS, RIVAL_ROWS = 5, 1000
 """Rows whose mean is a simple rule to be compared with, and rows where it is."""
 
@@ -120,7 +123,9 @@ class MapSearch(ScaleSearch, MetricSearch):
             if not self.only_metric:
                 self._compare_long_scales()
             self._compare_in_holes()
-        if self.sizes:
+        if self.finer is not None:
+            self._compare_finer(self.finer)
+        if self.sizes and self.best.shape != self.finer:
             self._compare_sizes()
         return self.best
 
@@ -357,6 +362,31 @@ class MapSearch(ScaleSearch, MetricSearch):
         own = self._in_holes.get(found.map_key, [])
         return float(np.sqrt((np.concatenate(own) ** 2).mean())) if own else None
 
+    def _compare_finer(self, finer: CellShape) -> None:
+        """Cells of half the rows, of fewer trees and columns, where memory allows no more.
+
+        Taken if surely better. Two trees tell what errors all trees have in common: it is left in
+        the mean of J trees, with 1/J of the rest.
+        """
+        least, started = self.best, time.process_time()
+        fit = MetricFit(least.kernel, least.matrix, least.alpha, np.nan)
+        name = f"{self._own_name(least)}, {finer.n_trees} trees of cells of {finer.n_rows:,} rows"
+        seconds = self._seconds_to_judge(sum(len(each.x) for each in self.regions), self.shape)
+        if not self.budget.allows(name, 4 * seconds):
+            return
+        self.budget.spent += 4 * seconds
+
+        def squares(shape: CellShape) -> Float64:
+            """(m,): of the mean of J trees, about."""
+            trees = (left_out_errors(fit, self.regions, shape, seed=seed) for seed in (0, 1))
+            one, other = (self._judged(errors) for errors in trees)
+            common, every = one * other, (one**2 + other**2) / 2
+            return np.asarray((common + (every - common) / shape.n_trees).mean(axis=1))
+
+        gain = squares(self.shape) - squares(finer)
+        if gain.mean() > SURE_OF_FINER * gain.std() / np.sqrt(len(gain)):
+            self._judge(name, fit, started, finer)
+
     def _compare_sizes(self) -> None:
         """Larger cells, of as many columns and of more, while errors fall.
 
@@ -372,9 +402,8 @@ class MapSearch(ScaleSearch, MetricSearch):
         more = CellShape(2 * self.shape.n_rows, 2 * r)
         own = self._own_name(least)
         name = f"{own}, {2 * r} columns"
-        if n <= MOST_OF_MANY_COLUMNS and self.budget.allows(
-            name, self._seconds_to_judge(judged, more)
-        ):
+        few = self.more_columns and n <= MOST_OF_MANY_COLUMNS
+        if few and self.budget.allows(name, self._seconds_to_judge(judged, more)):
             self._judge(name, fit, time.process_time(), more)
         rows = LARGER * self.shape.n_rows
         before = least.error

@@ -111,6 +111,8 @@ class Search:
     only_metric: bool = False
     n_rows: int = 0  # of all data
     sizes: bool = False  # whether cells of other sizes compete
+    more_columns: bool = True  # whether larger cells of more columns do
+    finer: CellShape | None = None  # cells of half the rows that compete
     averages: bool = False  # whether the mean of two maps competes
     trends: bool = False  # whether what a line leaves competes with the targets as they are
     warps: bool = False  # whether inputs on scales along which y changes evenly compete

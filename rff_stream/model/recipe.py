@@ -73,10 +73,22 @@ class PassRequest:
         """Whether the data decide on the map."""
         return bool(self.parameters.features == default_request())
 
-    def drawn_by(self, seed: int) -> MapParameters:
-        """The parameters, with what the search and the map may take by the plan of the pass."""
-        limit, cost = self.plan.search_limit, self.plan.cost
-        return replace(self.parameters, seed=seed, search_seconds=limit, planned=cost)
+    def drawn_by(self, seed: int, memory: int | None, *, float64: bool = False) -> MapParameters:
+        """The parameters, with what the search and the map may take by the plan of the pass.
+
+        ``float64`` says whether columns in float64 may be taken where they fit.
+        """
+        plan = self.plan
+        float64 = float64 and self.reading.allows(plan.in_float64(), memory)
+        twice = replace(plan.in_float64() if float64 else plan, cost=plan.cost.twice())
+        return replace(
+            self.parameters,
+            seed=seed,
+            search_seconds=plan.search_limit,
+            planned=plan.cost,
+            float64_fits=float64,
+            twice_fits=self.reading.allows(twice, memory),
+        )
 
     def sums(self, statistic: Statistic, words: str) -> PartialSum:
         """Sum of another statistic over the same rows, by one more read; the bar says the words."""

@@ -13,12 +13,15 @@ from scipy import stats
 
 import rff_stream as rs
 from rff_stream.cells.cost import CellCost
-from rff_stream.cells.map import Cells, LocalFeatures, cell_bytes
+from rff_stream.cells.draw import cost_of_shape, finer_cells
+from rff_stream.cells.map import Cells, ChosenCells, LocalFeatures, cell_bytes
 from rff_stream.cells.moments import CellAccumulator, CellMoments
 from rff_stream.cells.posterior import LocalPosterior
+from rff_stream.costs import Sizes
 from rff_stream.errors import ModelError, PlanError
 from rff_stream.estimators.base import plan_of
 from rff_stream.features.packed_triangle import triangle_size
+from rff_stream.length_scales.left_out import CellShape
 from rff_stream.length_scales.unseen_folds import NUMBERS_TOLD
 from rff_stream.planning import Plan
 from rff_stream.text_formatting import format_bytes
@@ -407,6 +410,35 @@ def test_the_default_draws_as_many_cells_as_fit_the_memory(rng):
         rs.KernelRidge(length_scale=1.0, progress=False, memory=little).fit(X, y)
     one = rs.KernelRidge(n_components=128, random_state=0, progress=False, memory=little)
     one.fit(X, np.sin(X[:, 0]))
+
+
+@pytest.mark.slow
+def test_what_the_data_choose_fits_the_memory(rng):
+    """The mean of two maps was chosen where one fits, and the fit was refused after its search."""
+    X = rng.uniform(0, 30, (38_000, 3))
+    y = np.sin(X[:, 0]) * np.cos(X[:, 1]) + np.sin(X[:, 2])
+    whole = plan_of(rs.KernelRidge(progress=False), rs.open_source(X, y))
+    for share in (1.0, 0.8):
+        limit = int(share * whole.process_bytes)
+        fit = rs.KernelRidge(random_state=0, progress=False, memory=limit).fit(X, y)
+        assert isinstance(fit.features_, LocalFeatures)
+        assert fit.plan_.process_bytes <= limit
+        assert fit.score(X, y) > 0.999
+
+
+def test_cells_that_memory_limits_may_be_finer() -> None:
+    """Sums of as many bytes; none where the number of cells was said, or is as it should be."""
+    limited, n = CellCost(128, 3, 8192), 3_870_000
+    finer = finer_cells(ChosenCells(), limited, n)
+    assert finer == CellCost(104, 2, 16_384)
+    sizes = Sizes(n_inputs=3, n_targets=1, order=2, sums="float32", dtype="float32", n_rows=n)
+    assert finer.numbers(sizes) <= limited.numbers(sizes)
+    assert finer_cells(Cells(), limited, n) is None
+    assert finer_cells(ChosenCells(), limited, 1_270_000) is None
+    assert finer_cells(ChosenCells(), finer, n) is None
+    shape = CellShape(n // finer.n_cells, finer.n_features, finer.n_trees)
+    assert cost_of_shape(limited, shape, n) == finer
+    assert cost_of_shape(limited, CellShape(n // 4096, 128), n) == CellCost(128, 3, 4096)
 
 
 def test_the_solve_keeps_factors_of_landmarks_that_the_plan_has_room_for(rng, monkeypatch):

@@ -324,6 +324,19 @@ def test_constant_targets_are_refused(rng):
         fit_windows([window], rs.Gaussian(), np.ones(2), ard=True)
 
 
+@pytest.mark.parametrize(("noise", "finer"), [(0.0, True), (1.0, False)])
+def test_cells_of_half_the_rows_are_taken_where_columns_are_too_few(noise, finer):
+    """Waves that 20 columns for 200 rows cannot follow, and rows that average noise out."""
+    rng = np.random.default_rng(2)
+    x = rng.uniform(0, 40, (4000, 2))
+    y = np.sin(x[:, :1]) * np.cos(x[:, 1:]) + noise * rng.normal(size=(4000, 1))
+    rows, shape = RowWindow(x, y, np.ones(4000)), CellShape(200, 20, 3)
+    choices = {"metric": False, "finer": CellShape(100, 16, 2)}
+    found = search(rows, [rs.Gaussian()], shape, **choices)
+    assert found.shape == (choices["finer"] if finer else shape)
+    assert (", 2 trees of cells of 100 rows" in found.taken) == finer
+
+
 @pytest.mark.slow
 def test_weather_is_seen_beside_a_season(rng):
     """Rows of everywhere see the season alone; cells of 100 rows need the scale of the weather."""
