@@ -408,11 +408,12 @@ def _search(
     rows = searched_rows(encode_rows(encoding, pilot.x), pilot.y, pilot.w, rng)
     cell_rows = max(min(n_rows // sizes.n_cells, len(rows.x)), 1)
     shape = CellShape(cell_rows, sizes.n_features, sizes.n_trees)
-    finer = finer_cells(parameters.features, sizes, n_rows)
     if not rows.varies:
         return MapChoice.of_constant(parameters.kernels.named[0], rows.x, shape), {}
     blocks, of_pilot = neighbouring_rows(reading, rows, n_rows, rng, parameters.seed, encoding)
     chosen = isinstance(parameters.features, ChosenCells)
+    dense = not of_pilot or 2 * len(rows.x) >= n_rows  # cells of so many rows are as large as drawn
+    finer = finer_cells(parameters.features, sizes, n_rows) if dense else None
     pays = (
         parameters.averages and is_named(parameters.penalty, "evidence") and n_rows <= MOST_AVERAGED
     )
