@@ -178,7 +178,7 @@ class Cells(UndrawnMap):
 
 @dataclass(frozen=True, slots=True)
 class ChosenCells(Cells):
-    """Cells of which nothing was said: the data decide on their number and their columns."""
+    """Cells of which nothing was said: the data decide on their number, columns and trees."""
 
 
 FARTHEST = 1e15
