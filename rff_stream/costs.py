@@ -70,9 +70,9 @@ class Cost(Protocol):
         """The cost of half the cells; None where there is nothing to halve."""
         return None
 
-    def twice(self) -> Cost:
-        """The cost of two such maps, where two may be taken; else that of one."""
-        return self
+    def larger(self) -> tuple[Cost, ...]:
+        """The costs of larger maps that a search may take in its place."""
+        return ()
 
     def width(self, sizes: Sizes) -> int:
         """P of the map, or of one cell."""

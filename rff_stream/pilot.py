@@ -78,7 +78,6 @@ class Pilot:
     inputs: tuple[str, ...] = ()  # names for messages; x0, x1, … where absent
     valid: float = 1.0  # share of the rows looked at that are neither missing nor of weight 0
     different: float = 1.0  # share of the rows read that are no copies of others
-    observed: float = 1.0  # observations that a row stands for, where equal rows are no copies
     one_unit: bool = False  # whether inputs are in one unit, as combinations by a metric are
     classes: tuple[str, ...] = ()  # names of one-hot targets
 
@@ -101,15 +100,6 @@ class Pilot:
     def part(self, own: Array) -> Self:
         """Some of the rows, by their places."""
         return replace(self, x=self.x[own], y=self.y[own], w=self.w[own])
-
-    def with_copies(self) -> Self:
-        """Each row as often as it was observed, where equal rows are no copies."""
-        if self.observed <= 1:
-            return self
-        share = self.w / self.w.sum()
-        times = np.maximum(np.round(self.observed * len(share) * share), 1).astype(int)
-        own = np.repeat(np.arange(len(times)), times)
-        return replace(self.part(own), w=(self.w / times)[own], observed=1.0)
 
     def without_copies(self, n_rows: int) -> int:
         """How many of so many rows are no copies of others."""

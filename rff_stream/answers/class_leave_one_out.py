@@ -29,7 +29,7 @@ from rff_stream.losses.classification import Loss
 from rff_stream.losses.descent import Point
 from rff_stream.losses.penalised import Penalised
 from rff_stream.moments.class_moments import ClassMoments, one_hot
-from rff_stream.moments.copies import HeldOut, group_copies
+from rff_stream.moments.copies import HeldOut, levels_repeat
 from rff_stream.stored_fields import NOT_STORED
 from rff_stream.systems.spectrum import Spectrum
 
@@ -94,8 +94,8 @@ def sample_classes(
     units = np.minimum(w, factor[codes])
     levels = [place for place, _, _ in intercepts_in(features)]
     x = rows[:, :d]
-    if levels and group_copies(np.delete(x, levels, axis=1)) is None:
-        held = HeldOut(units, None, w)  # rows with equal levels are no copies
+    if levels_repeat(x, levels):
+        held = HeldOut(units, None, w)
     else:
         held = HeldOut.of(x, w, units, moments.n, moments.sample.keys)
     return Sampled(

@@ -50,8 +50,10 @@ class CellCost(Cost):
     def smaller(self) -> Cost | None:
         return replace(self, n_cells=self.n_cells // 2) if self.n_cells > 1 else None
 
-    def twice(self) -> Cost:
-        return replace(self, n_trees=2 * self.n_trees)
+    def larger(self) -> tuple[Cost, ...]:
+        """Of two such maps, and of twice the columns in half the cells."""
+        columns = replace(self, n_features=2 * self.n_features, n_cells=max(self.n_cells // 2, 1))
+        return replace(self, n_trees=2 * self.n_trees), columns
 
     def numbers(self, sizes: Sizes) -> int:
         size = packed_size(self.width(sizes))

@@ -21,7 +21,7 @@ from rff_stream.pilot import Pilot
 EXACT_ROWS = 1536
 """Rows up to which the process itself is fitted: one cell whose landmarks are all rows."""
 
-TOGETHER = 8
+COLUMNS_AT_ONCE = 8
 """Columns that products take at once: others are as dear as the next multiple."""
 
 FEWEST_COLUMNS = 256
@@ -61,10 +61,10 @@ def finer_cells(features: Any, sizes: CellCost, n_rows: int) -> CellCost | None:
     None where the number of cells was said, or memory allows as many as there should be.
     """
     n_trees, r = sizes.n_trees - 1, sizes.n_features
-    few = n_rows < 2**0.5 * ROWS_A_COLUMN * r * sizes.n_cells
-    if not isinstance(features, ChosenCells) or few or n_trees < 2:
+    enough = n_rows < 2**0.5 * ROWS_A_COLUMN * r * sizes.n_cells
+    if not isinstance(features, ChosenCells) or enough or n_trees < 2 or sizes.n_cells == 1:
         return None
-    columns = int(r * (sizes.n_trees / (2 * n_trees)) ** 0.5) // TOGETHER * TOGETHER
+    columns = int(r * (sizes.n_trees / (2 * n_trees)) ** 0.5) // COLUMNS_AT_ONCE * COLUMNS_AT_ONCE
     return replace(sizes, n_features=columns, n_trees=n_trees, n_cells=2 * sizes.n_cells)
 
 

@@ -421,7 +421,7 @@ def _search(
         "scores": encoding is None,
         "sizes": chosen,
         "finer": finer and CellShape(cell_rows // 2, finer.n_features, finer.n_trees),
-        "averages": chosen and pays and parameters.twice_fits,
+        "averages": chosen and pays and parameters.larger_fit,
         "trends": chosen and encoding is None,
     }
     search = map_search(rows, blocks, of_pilot, parameters, shape, rng, **options)

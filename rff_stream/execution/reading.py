@@ -19,9 +19,10 @@ from rff_stream.execution.scheduler import Pass, Summation, computing_processes
 from rff_stream.leaf_layout import Layout
 from rff_stream.moments import ended_readings
 from rff_stream.moments.class_moments import one_hot, sorted_labels
-from rff_stream.moments.copies import different_share, merge_copies
+from rff_stream.moments.copies import different_share, levels_repeat, merge_copies
 from rff_stream.pilot import PILOT_BLOCKS, PILOT_ROWS, Pilot, PilotRows, PilotStatistic
 from rff_stream.planning import Plan, PlanRequest, check_memory, fits, plan_for
+from rff_stream.sources.levels import is_coded
 from rff_stream.sources.protocol import Source
 from rff_stream.statistics.groups import ByFold, ByGroup, Slabs
 from rff_stream.store import Checkpoint
@@ -163,10 +164,12 @@ class Reading:
         inputs = self.source.columns.inputs
         x, y, w = np.split(total.rows, [len(inputs), total.rows.shape[1] - 1], axis=1)
         share = total.n_valid / seen
+        levels = [place for place, name in enumerate(inputs) if is_coded(name)]
+        if levels_repeat(x, levels):
+            return Pilot(x, y, w[:, 0], inputs, share), total.labels
         different = different_share(total.rows[:, :-1], with_target=not labelled)
         x, y, weights = merge_copies(x, y, w[:, 0], of_classes=labelled)
-        observed = len(total.rows) * different / len(x)
-        return Pilot(x, y, weights, inputs, share, different, observed), total.labels
+        return Pilot(x, y, weights, inputs, share, different), total.labels
 
     def moments(
         self,

@@ -48,9 +48,6 @@ LOG_PENALTIES = (-12.0, 7.0)
 FLAT = 1e3
 """Prior variance of the intercept of all rows, in units of σ_f²: next to none."""
 
-LEAST_SHARE = 0.01
-"""Of a class, as levels say it, that is not 0: several columns of levels add up."""
-
 NO_ROW = 1e-12
 """Mean of a column without rows at most: what rounding leaves of them when they are forgotten."""
 
@@ -129,7 +126,6 @@ def draw_whole(
     it. A map that was given takes all inputs as it likes.
     """
     coded = coded_inputs(inputs) if parameters.is_named else []
-    pilot = pilot.with_copies() if coded else pilot
     others = [place for place in range(pilot.x.shape[1]) if place not in coded]
     names = tuple(inputs[place] for place in others)
     plain = replace(pilot, x=pilot.x[:, others], inputs=names) if coded else pilot
@@ -181,16 +177,10 @@ def draw_whole(
 
 
 def _without_levels(plain: Pilot, pilot: Pilot, coded: Sequence[int]) -> Pilot:
-    """The same rows with targets less the means of levels, whose spread hides what inputs do.
-
-    One-hot targets stay positive in the class of a row, and negative in the others.
-    """
+    """The same rows with targets less the means of levels, whose spread hides what inputs do."""
     for place in coded:
         plain = plain.with_targets(subtract_level_means(pilot.x[:, place], plain.y, plain.w))
-    if not pilot.classes:
-        return plain
-    told = pilot.y - (plain.y - np.average(pilot.y, axis=0, weights=pilot.w))
-    return plain.with_targets(pilot.y - np.clip(told, LEAST_SHARE, 1 - LEAST_SHARE))
+    return plain
 
 
 def _around(

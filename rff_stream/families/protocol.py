@@ -82,10 +82,10 @@ class MapParameters:
     """Places of the inputs that are longitudes."""
     float64_fits: bool = False
     """Whether columns in float64 may be taken, for data with hardly any noise."""
-    twice_fits: bool = True
-    """Whether memory allows two maps, or one whose sums are twice as large."""
+    larger_fit: bool = True
+    """Whether memory allows the mean of two maps, and twice the columns, in that precision."""
     planned: Cost | None = None
-    """Of the map that memory was planned for: one that is drawn is no larger."""
+    """Of the map that memory was planned for."""
     searched: Pilot | None = None
     """Pilot rows that one map is drawn for, where their targets are not those of the data."""
 

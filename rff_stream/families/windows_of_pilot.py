@@ -167,7 +167,7 @@ def map_search(
         metric=learns,
         only_metric=learns and parameters.metric == "full",
         sizes=sizes,
-        more_columns=parameters.twice_fits,
+        more_columns=parameters.larger_fit,
         finer=finer,
         averages=averages,
         trends=trends and free,

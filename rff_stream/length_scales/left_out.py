@@ -47,7 +47,7 @@ class CellShape:
 
     n_rows: int  # rows of data
     n_components: int  # R landmarks; the process itself where there are no more rows
-    n_trees: int = 0  # J, where it goes with the shape
+    n_trees: int = 0  # J; 0 for as many as were planned
 
     @classmethod
     def for_rows(cls, n_rows: int) -> CellShape:

@@ -365,8 +365,8 @@ class MapSearch(ScaleSearch, MetricSearch):
     def _compare_finer(self, finer: CellShape) -> None:
         """Cells of half the rows, of fewer trees and columns, where memory allows no more.
 
-        Taken if surely better. Two trees tell what errors all trees have in common: it is left in
-        the mean of J trees, with 1/J of the rest.
+        They compete if surely better. Two trees tell what errors all trees have in common: it is
+        left in the mean of J trees, with 1/J of the rest.
         """
         least, started = self.best, time.process_time()
         fit = MetricFit(least.kernel, least.matrix, least.alpha, np.nan)

@@ -82,10 +82,10 @@ class LevelClasses:
         plan: Plan,
     ) -> tuple[FeatureMap, Mapping[str, Array]]:
         """What a family draws for rows with means."""
-        coded, told = coded_inputs(inputs), pilot.with_copies()
-        if can_fold(told.x, told.y, coded, classes=True):
+        coded = coded_inputs(inputs)
+        if can_fold(pilot.x, pilot.y, coded, classes=True):
             with single_threaded_blas():
-                means = LevelMeans.of(told.x, told.y, told.w, coded, classes=True)
+                means = LevelMeans.of(pilot.x, pilot.y, pilot.w, coded, classes=True)
                 features, scales = _drawn(family, pilot, inputs, parameters, plan, means)
                 if not intercepts_serve(pilot, features, scales):
                     return features, scales

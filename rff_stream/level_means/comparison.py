@@ -58,7 +58,7 @@ def intercepts_serve(pilot: Pilot, features: Any, scales: Mapping[str, Array]) -
         model = MixedModel.of(np.column_stack([Z, *beside]), pilot.x[:, last], y, pilot.w)
         errors = model.left_out() / spread
         if pilot.classes:  # as the search compares them
-            errors = probability_errors(errors, y - origin, spread)
+            errors = probability_errors(errors, (y - origin) / spread, spread, origin)
         left = np.average((errors**2).mean(axis=1), weights=pilot.w)
         if left <= error**2:
             return True

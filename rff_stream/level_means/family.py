@@ -147,10 +147,10 @@ class LevelFamily(FamilyAround):
         self, family: Family, reading: Reading, columns: Columns, parameters: MapParameters
     ) -> DrawnMap:
         pilot, coded = reading.pilot(parameters.seed), coded_inputs(columns.inputs)
-        told = _rows_of_means(reading, pilot, coded, parameters.seed).with_copies()
-        if can_fold(told.x, told.y, coded):
+        more = _rows_of_means(reading, pilot, coded, parameters.seed)
+        if can_fold(more.x, more.y, coded):
             with single_threaded_blas():
-                means = LevelMeans.of(told.x, told.y, told.w, coded)
+                means = LevelMeans.of(more.x, more.y, more.w, coded)
             drawn = _drawn(family, reading, columns, parameters, means)
             with single_threaded_blas():
                 if not intercepts_serve(pilot, drawn.features, drawn.scales):

@@ -63,7 +63,7 @@ def can_fold(x: Float64, y: Float64, places: Sequence[int], *, classes: bool = F
 def _differ(values: Array, n_levels: int) -> bool:
     """Whether most rows (n, k) have values of their own, beyond those that levels alone give."""
     own = len(np.unique(hash_values(values)))
-    return own - n_levels >= DIFFERENT * (len(values) - n_levels)
+    return own > n_levels and own - n_levels >= DIFFERENT * (len(values) - n_levels)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -80,14 +80,15 @@ class PassRequest:
         """
         plan = self.plan
         float64 = float64 and self.reading.allows(plan.in_float64(), memory)
-        twice = replace(plan.in_float64() if float64 else plan, cost=plan.cost.twice())
+        own = plan.in_float64() if float64 else plan
+        larger = (replace(own, cost=cost) for cost in plan.cost.larger())
         return replace(
             self.parameters,
             seed=seed,
             search_seconds=plan.search_limit,
             planned=plan.cost,
             float64_fits=float64,
-            twice_fits=self.reading.allows(twice, memory),
+            larger_fit=all(self.reading.allows(each, memory) for each in larger),
         )
 
     def sums(self, statistic: Statistic, words: str) -> PartialSum:

@@ -7,7 +7,7 @@ where a map is drawn, where a row is held out, and where penalties and variances
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
@@ -28,6 +28,9 @@ NEARLY = 0.5
 """On a lattice, rows with an equal target are copies if pairs that differ in one or two columns are
 fewer than this share of equal pairs. Of 97 tables with equal rows the share was up to .27 where
 some were written twice (wine_quality .01 and .02), and .62 and more where levels coincide."""
+
+OF_A_LEVEL = 2
+"""Different rows of a level, on average, up to which equal ones are no copies of each other."""
 
 FEWEST_AGAIN = 8
 """Rows that tell whether rows come again, at the least."""
@@ -79,6 +82,17 @@ def _coincide(x: Array, counts: Array) -> bool:
     differ = (np.count_nonzero(x != x[row], axis=1) for row in some)
     nearly = sum(int(counts[(each > 0) & (each <= 2)].sum()) for each in differ)
     return nearly >= NEARLY * int((counts[some] - 1).sum())
+
+
+def levels_repeat(x: Array, levels: Sequence[int]) -> bool:
+    """Whether rows x (m, d) are equal as levels are, of which columns x hold the numbers.
+
+    Beside them no other input tells the rows of a level apart: equal rows are no copies.
+    """
+    if not levels:
+        return False
+    most = max(len(np.unique(x[:, place])) for place in levels)
+    return len(equal_rows(x)[0]) <= OF_A_LEVEL * most
 
 
 @dataclass(frozen=True, slots=True, eq=False)

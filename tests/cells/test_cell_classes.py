@@ -11,7 +11,7 @@ import rff_stream as rs
 from reference_local import columns
 from rff_stream.answers.calibration import probabilities
 from rff_stream.cells.moments import CellMoments
-from rff_stream.length_scales.class_errors import probability_errors
+from rff_stream.length_scales.class_errors import probability_errors, scaled_errors
 
 CELLS = rs.Cells(n_components=16, n_trees=2, n_cells=4)
 
@@ -153,14 +153,17 @@ def test_candidates_are_compared_by_their_calibrated_probabilities(rng: Any) -> 
     origin, spread = y.mean(axis=0), y.std(axis=0)
     noise, truth = 0.5 * rng.normal(size=y.shape), (y - origin) / spread
     found = [
-        probability_errors((y - pressed * (y + noise)) / spread, truth, spread)
+        probability_errors((y - pressed * (y + noise)) / spread, truth, spread, origin)
         for pressed in (1.0, 0.1)
     ]
     np.testing.assert_allclose(found[0], found[1], atol=1e-3)  # calibration undoes the factor
-    none = probability_errors((y - 0.01 * noise) / spread, truth, spread)
+    none = probability_errors((y - 0.01 * noise) / spread, truth, spread, origin)
     assert (none**2).mean() == pytest.approx(1, abs=0.01)  # that of the shares
+    half = scaled_errors(truth - 0.1 * (truth + noise), truth)
+    np.testing.assert_allclose(half, scaled_errors(-noise, truth), atol=1e-12)
+    assert (scaled_errors(2 * truth, truth) == truth).all()  # no factor below 0
     failed = np.full_like(y, np.nan)
-    assert np.isnan(probability_errors(failed, truth, spread)).all()
+    assert np.isnan(probability_errors(failed, truth, spread, origin)).all()
 
 
 @pytest.mark.slow

@@ -436,6 +436,7 @@ def test_cells_that_memory_limits_may_be_finer() -> None:
     assert finer_cells(Cells(), limited, n) is None
     assert finer_cells(ChosenCells(), limited, 1_270_000) is None
     assert finer_cells(ChosenCells(), finer, n) is None
+    assert finer_cells(ChosenCells(), CellCost(256, 4, 1), n) is None
     shape = CellShape(n // finer.n_cells, finer.n_features, finer.n_trees)
     assert cost_of_shape(limited, shape, n) == finer
     assert cost_of_shape(limited, CellShape(n // 4096, 128), n) == CellCost(128, 3, 4096)

@@ -157,29 +157,37 @@ def test_equal_inputs_and_few_targets_have_no_folds() -> None:
     assert not can_fold(level, few, [0])  # most levels are met once or twice
     assert not can_fold(level, number, [0], classes=True)
     assert can_fold(level, number, [0])
+    assert not can_fold(np.arange(400.0)[:, None], few, [0], classes=True)
     assert can_fold(np.hstack([level, number]), few, [0], classes=True)
 
 
-@pytest.mark.parametrize("beside", ["nothing", "a constant", "three numbers", "one number"])
-def test_classes_of_levels_alone_are_those_of_intercepts(beside: str) -> None:
+BESIDE = ["nothing", "a constant", "three numbers", "one number", "a number of the level"]
+
+
+@pytest.mark.parametrize(("n", "beside"), [*((1500, each) for each in BESIDE), (450, BESIDE[0])])
+def test_classes_of_levels_alone_are_those_of_intercepts(n: int, beside: str) -> None:
     """Probabilities were the shares of the classes: rows of one level were copies of each other."""
     rng = np.random.default_rng(0)
-    own, level = 2 * rng.normal(size=150), rng.integers(0, 150, 3000)
-    y = rng.uniform(size=3000) < 1 / (1 + np.exp(-own[level]))
+    own, level = 2 * rng.normal(size=150), rng.integers(0, 150, n + 1500)
+    y = rng.uniform(size=n + 1500) < 1 / (1 + np.exp(-own[level]))
     frame = pd.DataFrame({"l": [f"v{each}" for each in level]})
     if beside != "nothing":
-        values = {"a constant": 5.0, "three numbers": rng.integers(0, 3, 3000)}
-        frame["a"] = values.get(beside, rng.normal(size=3000))
+        values = {
+            "a constant": 5.0,
+            "three numbers": rng.integers(0, 3, len(level)),
+            "a number of the level": rng.normal(size=150)[level],
+        }
+        frame["a"] = values.get(beside, rng.normal(size=len(level)))
     told = pytest.warns(NumericalWarning, match="left out of the map: a=5")
     with told if beside == "a constant" else contextlib.nullcontext():
-        model = rs.KernelClassifier(**QUIET).fit(frame[:1500], y[:1500])
-    n, k = (np.bincount(level[:1500], w, 150) for w in (np.ones(1500), y[:1500]))
-    shrunk = ((k + y[:1500].mean()) / (n + 1))[level[1500:]]
-    expected = -np.log(np.where(y[1500:], shrunk, 1 - shrunk)).mean()
-    assert log_loss(model, frame[1500:], y[1500:]) < 1.03 * expected
+        model = rs.KernelClassifier(**QUIET).fit(frame[:n], y[:n])
+    size, k = (np.bincount(level[:n], w, 150) for w in (np.ones(n), y[:n]))
+    shrunk = ((k + y[:n].mean()) / (size + 1))[level[n:]]
+    expected = -np.log(np.where(y[n:], shrunk, 1 - shrunk)).mean()
+    assert log_loss(model, frame[n:], y[n:]) < 1.03 * expected
     if beside == "a constant":
         with pytest.warns(NumericalWarning, match="^a vary in these rows"):
-            model.predict(frame[1500:].assign(a=np.arange(1500.0)))
+            model.predict(frame[n:].assign(a=np.arange(1500.0)))
 
 
 def test_targets_of_few_values_are_told_by_levels_alone() -> None:
