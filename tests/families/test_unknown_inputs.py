@@ -22,7 +22,7 @@ def table(rng: Any, n: int, effects: Any) -> tuple[pd.DataFrame, Any]:
     return frame, np.sin(5 * frame["x"]) + effects[level]
 
 
-@pytest.mark.parametrize("n", [300, 900])
+@pytest.mark.parametrize("n", [300, pytest.param(900, marks=pytest.mark.slow)])
 def test_new_levels_are_inside_their_intervals(n: int) -> None:
     """Of 95 % of new levels .34 were inside: f was as sure as at a known level."""
     inside, spread = [], []

@@ -161,10 +161,13 @@ def test_equal_inputs_and_few_targets_have_no_folds() -> None:
     assert can_fold(np.hstack([level, number]), few, [0], classes=True)
 
 
-BESIDE = ["nothing", "a constant", "three numbers", "one number", "a number of the level"]
+BESIDE = ["nothing", "a constant", "three numbers", "a number of the level"]
+SLOW = pytest.param(1500, "one number", marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("n", "beside"), [*((1500, each) for each in BESIDE), (450, BESIDE[0])])
+@pytest.mark.parametrize(
+    ("n", "beside"), [*((1500, each) for each in BESIDE), (450, BESIDE[0]), SLOW]
+)
 def test_classes_of_levels_alone_are_those_of_intercepts(n: int, beside: str) -> None:
     """Probabilities were the shares of the classes: rows of one level were copies of each other."""
     rng = np.random.default_rng(0)
@@ -238,6 +241,7 @@ def log_loss(model: Any, frame: Any, labels: Any) -> float:
     )
 
 
+@pytest.mark.slow
 def test_classes_have_means_too(tmp_path: Path) -> None:
     rows, new = labelled(1500, 0), labelled(1000, 5)
     model = rs.KernelClassifier(**QUIET).fit(*rows)
