@@ -29,7 +29,7 @@ from rff_stream.losses.classification import Loss
 from rff_stream.losses.descent import Point
 from rff_stream.losses.penalised import Penalised
 from rff_stream.moments.class_moments import ClassMoments, one_hot
-from rff_stream.moments.copies import HeldOut, levels_repeat
+from rff_stream.moments.copies import HeldOut
 from rff_stream.stored_fields import NOT_STORED
 from rff_stream.systems.spectrum import Spectrum
 
@@ -93,11 +93,8 @@ def sample_classes(
     Z = features(rows[:, :d]).astype(np.float64)
     units = np.minimum(w, factor[codes])
     levels = [place for place, _, _ in intercepts_in(features)]
-    x = rows[:, :d]
-    if levels_repeat(x, levels):
-        held = HeldOut(units, None, w)
-    else:
-        held = HeldOut.of(x, w, units, moments.n, moments.sample.keys)
+    keys = moments.sample.keys
+    held = HeldOut.of(rows[:, :d], w, units, moments.n, keys, levels=levels)
     return Sampled(
         np.concatenate([Z, classes.class_means(absent)]),
         np.concatenate([codes, absent]),

@@ -5,6 +5,7 @@ All but what it adds is that of the map inside, and of its family.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -80,13 +81,13 @@ class MapAround(NamedMap):
 class FamilyAround(Family):
     """The family of such maps. A subclass draws them, and says what their sums and answers are."""
 
+    @abstractmethod
     def inner_sums(self, features: Any, sums: Any) -> Any:
         """The sums as they are for the map inside: their sampled rows are other ones."""
-        raise NotImplementedError
 
+    @abstractmethod
     def outer_answer(self, features: Any, answer: Any) -> Any:
         """The answer for rows as they are read, from that of the map inside."""
-        raise NotImplementedError
 
     def growth(self, features: Any, n_rows: int) -> float:
         return family_of(features.map).growth(features.map, n_rows)

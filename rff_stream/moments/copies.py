@@ -30,7 +30,8 @@ fewer than this share of equal pairs. Of 97 tables with equal rows the share was
 some were written twice (wine_quality .01 and .02), and .62 and more where levels coincide."""
 
 OF_A_LEVEL = 2
-"""Different rows of a level, on average, up to which equal ones are no copies of each other."""
+"""Different rows of a level, on average, up to which equal ones are no copies: a level beside an
+input of two values has two."""
 
 FEWEST_AGAIN = 8
 """Rows that tell whether rows come again, at the least."""
@@ -85,9 +86,10 @@ def _coincide(x: Array, counts: Array) -> bool:
 
 
 def levels_repeat(x: Array, levels: Sequence[int]) -> bool:
-    """Whether rows x (m, d) are equal as levels are, of which columns x hold the numbers.
+    """Whether equal rows of x (m, d) are observations of one level, and no copies.
 
-    Beside them no other input tells the rows of a level apart: equal rows are no copies.
+    The columns ``levels`` hold numbers of levels. They are observations where hardly any other
+    input tells the rows of a level apart.
     """
     if not levels:
         return False
@@ -114,11 +116,13 @@ class HeldOut:
         keys: Array | None = None,
         *,
         with_target: bool = False,
+        levels: Sequence[int] = (),
     ) -> Self:
         """For sampled rows x (m, d) with their weights (m,), of so many rows.
 
         ``units`` (m,) is held out where inputs are levels, such as one unit of each weight;
-        ``keys`` as in :func:`drawn_together`, ``with_target`` as in :func:`group_copies`.
+        ``keys`` as in :func:`drawn_together`, ``with_target`` as in :func:`group_copies`,
+        ``levels`` as in :func:`levels_repeat`.
 
         Notes
         -----
@@ -126,7 +130,8 @@ class HeldOut:
         sample (a share p of all) holds c times has (1 − p)cμ/(pμ + 1) more: a gamma prior of
         shape 1, Poisson counts.
         """
-        number = group_copies(x, with_target=with_target)
+        repeat = levels_repeat(x, levels)
+        number = None if repeat else group_copies(x, with_target=with_target)
         if number is None:
             return cls(units, None, weights)
         if (np.bincount(number) <= 1).all():
