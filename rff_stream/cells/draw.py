@@ -56,9 +56,9 @@ def has_default_cells(features: Any) -> bool:
 
 
 def finer_cells(features: Any, sizes: CellCost, n_rows: int) -> CellCost | None:
-    """Twice as many cells, of one tree less, and of columns with which sums take no more memory.
+    """Twice as many cells in one tree less, with columns whose sums take no more memory.
 
-    None where the number of cells was said, or memory allows as many as there should be.
+    None where the number of cells was asked for, or memory allows as many as rows ask for.
     """
     n_trees, r = sizes.n_trees - 1, sizes.n_features
     enough = n_rows < 2**0.5 * ROWS_A_COLUMN * r * sizes.n_cells

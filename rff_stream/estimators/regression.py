@@ -69,8 +69,8 @@ class RegressionRecipe(Recipe):
 
     def draw(self, request: PassRequest) -> DrawnMap:
         seed, columns = seed_of(self.params.random_state), request.opened.columns
-        either = self.params.sums == "auto"
-        parameters = request.drawn_by(seed, self.params.memory, float64=either)
+        precision_is_open = self.params.sums == "auto"
+        parameters = request.drawn_by(seed, self.params.memory, float64=precision_is_open)
         drawn = parameters.family.draw(request.reading, columns, parameters)
         folds = 0 if request.grouped else self.n_folds(len(columns.targets))
         return with_slabs(drawn, request.reading.pilot(seed), folds) if folds else drawn

@@ -159,8 +159,8 @@ def test_candidates_are_compared_by_their_calibrated_probabilities(rng: Any) -> 
     np.testing.assert_allclose(found[0], found[1], atol=1e-3)  # calibration undoes the factor
     none = probability_errors((y - 0.01 * noise) / spread, truth, spread, origin)
     assert (none**2).mean() == pytest.approx(1, abs=0.01)  # that of the shares
-    half = scaled_errors(truth - 0.1 * (truth + noise), truth)
-    np.testing.assert_allclose(half, scaled_errors(-noise, truth), atol=1e-12)
+    pressed = scaled_errors(truth - 0.1 * (truth + noise), truth)
+    np.testing.assert_allclose(pressed, scaled_errors(-noise, truth), atol=1e-12)
     assert (scaled_errors(2 * truth, truth) == truth).all()  # no factor below 0
     failed = np.full_like(y, np.nan)
     assert np.isnan(probability_errors(failed, truth, spread, origin)).all()
